@@ -9,6 +9,7 @@ from cli.option_flags import default_in_words
 from cluster.common_options import (
     BudgetOptions,
     ModelOptions,
+    PageOptions,
     PeerOptions,
     StoreOptions,
     TlsOptions,
@@ -34,6 +35,7 @@ _SECTIONS: dict[str, type] = {
     "What several routers share: `router` and `serve`": StoreOptions,
     "What pools are measured by: `router` and `serve`": BudgetOptions,
     "TLS for clients: `router` and `serve`": TlsOptions,
+    "The live page: `router` and `serve`": PageOptions,
     "Stock vLLM behind the router: `router` and `serve`": VllmOptions,
     "`splitserve serve`": ServeOptions,
 }

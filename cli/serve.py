@@ -199,7 +199,13 @@ def with_claimed_ports(options: ServeOptions) -> ServeOptions:
     fleet_port = router.fleet_port
     if fleet_port is not None or needs_fleet_port(router):
         fleet_port = claimed_port(router.host, fleet_port or 0, flag="--fleet-port")
-    router = dataclasses.replace(router, port=port, grpc_port=grpc_port, fleet_port=fleet_port)
+    page = router.page
+    if page.page_port is not None:
+        page_port = claimed_port(page.page_host, page.page_port, flag="--page-port")
+        page = dataclasses.replace(page, page_port=page_port)
+    router = dataclasses.replace(
+        router, port=port, grpc_port=grpc_port, fleet_port=fleet_port, page=page
+    )
     return dataclasses.replace(options, router=router)
 
 

@@ -94,6 +94,22 @@ class StoreOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PageOptions:
+    """The listener of a router's live page."""
+
+    page_port: int | None = option(
+        None,
+        "HTTP port of the live page for operators; 0 takes a free one; default: there is no page",
+        low=0,
+        high=65_535,
+    )
+    page_host: str = host_option(
+        "127.0.0.1",
+        "address of the page; another than this machine's own needs the join token and --tls-cert",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerOptions:
     """How workers reach each other: the same for all that one machine starts."""
 

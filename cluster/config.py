@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cluster.common_options import (
     BudgetOptions,
     ModelOptions,
+    PageOptions,
     PeerOptions,
     StoreOptions,
     TlsOptions,
@@ -103,6 +104,7 @@ class RouterOptions:
     budgets: BudgetOptions = option(BudgetOptions, "")
     insecure: bool = insecure_option()
     tls: TlsOptions = option(TlsOptions, "")
+    page: PageOptions = option(PageOptions, "")
     vllm_servers: VllmOptions = option(VllmOptions, "")
     continue_streams: bool = option(True, "answers go on elsewhere when their worker is lost")
     resume_within_s: float = option(
@@ -151,8 +153,8 @@ class RouterOptions:
     def __post_init__(self) -> None:
         """Raises ConfigError for one port with two uses, and for keys in a store that is none."""
         self.store.check_keys(self.api_keys)
-        ports = ("port", "grpc_port", "fleet_port")
-        check_ports_differ({name: getattr(self, name) for name in ports})
+        ports = {name: getattr(self, name) for name in ("port", "grpc_port", "fleet_port")}
+        check_ports_differ(ports | {"page_port": self.page.page_port})
 
     @property
     def workers_port(self) -> int:

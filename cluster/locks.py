@@ -2,6 +2,7 @@
 
     for clients      keys (--api-keys), certificates that they show (--tls-client-ca)
     for the fleet    certificates of its own (SPLITSERVE_FLEET_TLS), the join token
+    for the page     the join token, and --tls-cert that hides it on its way
 
 On loopback no lock is needed. Elsewhere a process that has none for one of its ports does not
 start, unless --insecure is said. With --tls-cert alone a router starts: nobody reads along, and
@@ -28,6 +29,7 @@ _FLEETS_LOCK = f"give all processes of the fleet one {JOIN_TOKEN}, or {FLEET_TLS
 def check_router(options: RouterOptions) -> None:
     """Raises ConfigError naming each port that strangers could use, and what locks it."""
     _check_apart(options)
+    _check_page(options)
     if options.insecure or is_loopback(options.host):
         return
     if options.api_keys is None and options.tls.tls_cert is None:
@@ -71,6 +73,16 @@ def _check_apart(options: RouterOptions) -> None:
             f"certificates are shown (--tls-cert, {FLEET_TLS}): give the fleet a --fleet-port",
             param="fleet_port",
         )
+
+
+def _check_page(options: RouterOptions) -> None:
+    """A browser sends the token in the clear unless TLS hides it."""
+    page = options.page
+    if page.page_port is None or options.insecure or is_loopback(page.page_host):
+        return
+    if own_token() is None or options.tls.tls_cert is None:
+        lock = f"give the fleet a {JOIN_TOKEN} and the router --tls-cert and --tls-key"
+        raise _open_to_strangers(page.page_host, {"--page-port": page.page_port}, lock)
 
 
 def _is_fleet_locked() -> bool:

@@ -22,6 +22,7 @@ from router.control.plane import FleetPlane
 from router.front.model_loading import load_served_model
 from router.front.readiness import ContextLimit
 from router.front.served_model import ServedModel
+from router.page.listener import PageListener
 from router.router_process import RouterProcess
 from router.sharing.circle import CirclePlace, own_name
 from router.store.names import StoreNames
@@ -87,6 +88,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             store=store,
             num_routers=lambda: num_routers(workers),
             share=share,
+            page=PageListener.of(options, workers, model.name, world, share),
         )
         return await router.run()
 

@@ -46,6 +46,7 @@ from router.front.tenancy import Tenancy
 from router.front.text_work import TextWork
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.public_port import PublicPort
+from router.page.listener import PageListener
 from router.store.shared_store import SharedStore
 from router.telemetry.store_metrics import watch_store
 
@@ -112,23 +113,22 @@ class RouterProcess:
         store: SharedStore | None = None,
         num_routers: Callable[[], int] = lambda: 1,
         share: LoopShare | None = None,
+        page: PageListener | None = None,
     ) -> None:
         """`store`: None where this router shares nothing with others. `num_routers`: how many there
-        are, with this one. `share`: see CompletionPipeline."""
+        are, with this one. `share`: see CompletionPipeline. `page`: None where there is none."""
         check_router(options)
         if warning := warning_of_strangers(options):
             _log.warning(warning)
         self.stop_requests = stop_requests
         self.addresses: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
         self._options = options
-        self._world = world
-        self._model = model
-        self._workers = workers
+        self._world, self._model, self._workers = world, model, workers
         self._in_flight = Lifespan.opened("router", world.clock)
         self._tenancy = Tenancy(options, world, workers.registry, store, num_routers)
         lacks = (workers.why_not_ready, texts.why_not_ready, self._tenancy.why_not_ready)
         self._readiness = FrontReadiness(self._in_flight, *lacks)
-        self._texts, self._store = texts, store
+        self._texts, self._store, self._page = texts, store, page
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
         source, chance = workers.source, world.chance
@@ -191,6 +191,9 @@ class RouterProcess:
         background.need("grpc-readiness", self._follow_readiness())
         background.need("signs of life", report_life(self._world.sleep))
         self._tenancy.start(background)
+        if self._page is not None:
+            closers.push_async_callback(self._page.stop)
+            await self._page.start(lambda: self.is_draining, self.stop_requests.on_loss)
         if self._keeping is not None:
             background.keep("resumable streams", self._keeping.behind.run)
         background.keep("freed memory", FreedMemory(self._world.sleep).keep_low)
@@ -220,6 +223,8 @@ class RouterProcess:
 
     def _announce(self, addresses: Addresses) -> None:
         facts = {"grpc": addresses.grpc, "model": self._model.name}
+        if self._page is not None:
+            facts["page"] = self._page.url
         _log.info("ready", http=addresses.http, **facts)
         report_ready(addresses.http, **facts)
         self.addresses.set_result(addresses)

@@ -80,9 +80,9 @@ class Admission:
         """Requests that wait."""
         return self._line.num_waiting
 
-    def num_queued_of(self, priority: Priority) -> int:
-        """Of one class."""
-        return self._line.num_of(priority.level)
+    def queued_by_tenant(self, priority: Priority) -> dict[str, int]:
+        """How many wait of each tenant, in one class."""
+        return self._line.num_by_tenant(priority.level)
 
     @property
     def wait_s(self) -> float:

@@ -33,6 +33,10 @@ class Assignments:
         if self.prefill is not None:
             self.prefill.release()
 
+    def decoded(self) -> None:
+        """The decode worker has made a token itself."""
+        self.decode.decoded()
+
     def release(self) -> None:
         """Nobody has anything more to do for it."""
         self.decode.release()
@@ -95,6 +99,7 @@ class ChosenWorkers:
         except BaseException:
             decode.release()
             raise
+        decode.computed_by = self.computing.key
         return Assignments(decode, prefill)
 
     def submission(self, request: RoutedRequest) -> worker_pb2.Submit:

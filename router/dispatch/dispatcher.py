@@ -80,7 +80,8 @@ class Dispatcher:
         self._share = share
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
-        metrics.classes.watch(admission.num_queued_of, lambda: degradation.num_in_force)
+        queued = admission.queued_by_tenant
+        metrics.classes.watch(lambda p: sum(queued(p).values()), lambda: degradation.num_in_force)
         metrics.watch_index(lambda: sending.index.num_blocks)
         metrics.watch_retries(lambda: rules.budget.used_share)
 

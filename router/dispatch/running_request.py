@@ -207,6 +207,8 @@ class RunningRequest:
 
     def _note_decoded(self) -> None:
         self._has_decoded = True
+        if self._assignments is not None:
+            self._assignments.decoded()
         self._left_behind.decoded()
         self._fleet.note_request(self.decode, failed=False)
 

@@ -99,6 +99,10 @@ class _Class:
                 return newcomer
         return max(self.of(longest), key=lambda ticket: ticket.due_s)
 
+    def num_by_tenant(self) -> dict[str, int]:
+        """Only of tenants that have some."""
+        return dict(self._live)
+
     def of(self, tenant: str) -> list[Ticket]:
         return [entry[2] for entry in self._tenants.get(tenant, ()) if not entry[2].is_gone]
 
@@ -126,9 +130,9 @@ class Line:
         self.num_waiting = 0
         """Over all classes."""
 
-    def num_of(self, level: int) -> int:
-        """That wait in one class."""
-        return self._classes[level].num_waiting
+    def num_by_tenant(self, level: int) -> dict[str, int]:
+        """That wait in one class, of each tenant that has some."""
+        return self._classes[level].num_by_tenant()
 
     def shares_of(self, level: int) -> Shares:
         """Of one class."""

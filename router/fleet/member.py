@@ -25,6 +25,7 @@ from router.fleet.request_share import (
 )
 from router.fleet.seat_part import SeatPart
 from router.fleet.slow_start import SlowStart
+from router.fleet.stage import RequestStage
 from router.fleet.standstill import GivenRequest, Standstill
 from router.fleet.worker_link import WorkerLink
 from router.fleet.worker_room import WorkerRoom
@@ -35,6 +36,7 @@ class Assignment:
 
     __slots__ = (
         "_coming_tokens",
+        "_has_decoded",
         "_is_probe",
         "_member",
         "_num_seqs",
@@ -42,6 +44,7 @@ class Assignment:
         "_prefill_tokens",
         "_request_id",
         "_turn",
+        "computed_by",
     )
 
     def __init__(
@@ -53,6 +56,9 @@ class Assignment:
         seats: Seats,
     ) -> None:
         self._member: FleetMember | None = member
+        self.computed_by: WorkerKey | None = None
+        """Another worker that was named to compute its prompt."""
+        self._has_decoded = False
         self._request_id = request_id
         self._num_tokens = num_tokens
         self._prefill_tokens = prefill_tokens or 0
@@ -68,6 +74,19 @@ class Assignment:
         return RequestShare(
             self._num_tokens, self._prefill_tokens, self._num_seqs, self._coming_tokens
         )
+
+    @property
+    def stage(self) -> RequestStage:
+        """Of a request at its decode worker."""
+        if self._coming_tokens:
+            return RequestStage.PREFILL
+        if self.computed_by is None or self._has_decoded:
+            return RequestStage.DECODE
+        return RequestStage.TRANSFER
+
+    def decoded(self) -> None:
+        """The worker has made a token itself; idempotent."""
+        self._has_decoded = True
 
     def prefilled(self, left_tokens: int = 0) -> None:
         """The prompt is computed, but for so many tokens at most; idempotent."""

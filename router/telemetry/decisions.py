@@ -128,6 +128,10 @@ class DecisionLog:
         """All that have ended, oldest first."""
         return [each for each in self._arrivals.values() if each.course.ended_s is not None]
 
+    def newest(self, most: int) -> list[Decision]:
+        """So many, the last first."""
+        return list(islice(reversed(self._decisions.values()), most))
+
     def known_as(self, echoed_id: str) -> list[Decision]:
         """Those that may have answered with this X-Request-Id, newest first, a few at most."""
         newest = reversed(self._decisions.values())

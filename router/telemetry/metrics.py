@@ -63,7 +63,7 @@ class RouterMetrics:
         self._count_events()
 
     def _time_tokens(self) -> None:
-        self._ttft = QuickHistogram(
+        self.ttft = QuickHistogram(
             "splitserve_ttft_seconds",
             "Arrival at the router until the first token left it",
             _TTFT_BUCKETS_S,
@@ -152,7 +152,7 @@ class RouterMetrics:
         self._prompt_tokens.inc(usage.prompt_tokens)
         self._cached_tokens.inc(usage.cached_tokens)
         self._completion_tokens.inc(usage.completion_tokens)
-        self._ttft.observe(timing.ttft_ms / 1000)
+        self.ttft.observe(timing.ttft_ms / 1000)
         for stage, took_ms in zip(self._stages, _stages_ms(timing), strict=True):
             stage.observe(took_ms / 1000)
 

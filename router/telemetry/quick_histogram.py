@@ -20,6 +20,15 @@ class Buckets:
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
 
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Upper ones, growing."""
+        return self._bounds
+
+    def counts(self) -> tuple[int, ...]:
+        """Observations so far, one for each bound, and above the last."""
+        return tuple(self._counts)
+
     def observe(self, amount: float) -> None:
         """One more."""
         self._counts[bisect_left(self._bounds, amount)] += 1

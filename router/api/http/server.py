@@ -163,7 +163,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as cause:
         bound.close()
         raise ConfigError(
-            f"HTTP cannot listen on {host}:{port} ({cause.strerror}); choose another --port"
+            f"HTTP cannot listen on {host}:{port} ({cause.strerror}); choose another port"
         ) from cause
     bound.setblocking(False)
     return bound

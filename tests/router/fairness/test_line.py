@@ -94,7 +94,7 @@ def test_a_higher_class_goes_first_and_a_lower_one_is_not_passed_over_for_ever()
     line = line_of(*(ticket("low", level=2) for _ in range(10)))
     order = []
     for _ in range(10 * (MAX_PASSED + 1)):
-        while line.num_of(0) < 2:
+        while sum(line.num_by_tenant(0).values()) < 2:
             line.add(ticket("high"))
         order.append(serve(line).tenant)
     places = [place for place, tenant in enumerate(order) if tenant == "low"]
@@ -105,7 +105,7 @@ def test_every_class_that_waits_is_served_however_many_are_above_it() -> None:
     line, served = Line(3), Counter[int]()
     for _ in range(20 * MAX_PASSED):
         for level in range(3):
-            while line.num_of(level) < 2:
+            while sum(line.num_by_tenant(level).values()) < 2:
                 line.add(ticket(str(level), level=level))
         served[serve(line).level] += 1
     assert served[0] > 8 * served[1] and served[1] >= 15 and served[2] >= 15
@@ -160,7 +160,8 @@ def test_a_line_is_what_a_plain_list_would_be_whatever_comes_and_goes() -> None:
             model.remove(found)
         assert line.num_waiting == len(model)
         for level in range(2):
-            assert line.num_of(level) == sum(each.level == level for each in model)
+            waiting = sum(line.num_by_tenant(level).values())
+            assert waiting == sum(each.level == level for each in model)
 
 
 def test_a_cached_prompt_costs_little_and_one_that_was_not_computed_costs_one() -> None:
