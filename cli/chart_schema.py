@@ -38,6 +38,7 @@ _NO_OPTION_THERE = frozenset({"spare", "rank_launcher", "ray_address", "tls_clie
 """Of supervisors and Ray; and probes show no certificate."""
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "maxLength": 40, "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
+NAMESPACE: Schema = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"}
 FLAG: Schema = {"type": "boolean"}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65_535}
 COUNT: Schema = {"type": "integer", "minimum": 0}
@@ -153,10 +154,14 @@ def _router() -> Schema:
     service = {"port": PORT, "grpcPort": PORT, "annotations": LABELS}
     kinds = {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]}
     percent = {"type": "integer", "minimum": 1, "maximum": 100}
+    seconds = {"type": "number", "minimum": 1, "maximum": 3600}
     return keys(
         {
             "replicas": COUNT,
             "store": keys({"url": TEXT, "secret": _secret_key()}),
+            "vllmPods": keys(
+                {"selector": TEXT, "namespace": NAMESPACE, "port": PORT, "leaseS": seconds}
+            ),
             "vllmKey": _secret_key(),
             "options": _options(RouterOptions),
             "service": keys({"type": kinds, **service}),

@@ -135,14 +135,15 @@ class VllmOptions:
         "stock vLLM servers that this router sends requests to, such as "
         "http://a:8000,role=prefill,lease=30,http://b:8000,role=decode; role: prefill, decode, or "
         "both (the default); lease: its kv_lease_duration. Or redis://[user:password@]host:6379/0, "
-        "in which servers write themselves (docs/operations.md); default: none",
+        "in which servers write themselves, or kubernetes://NAMESPACE/LABELS[?port=8000], whose "
+        "ready pods they are (docs/operations.md); default: none",
     )
     vllm_key_file: str | None = option(
         None, "file with the API key of these servers; default: they ask for none"
     )
     vllm_allow: str = option(
         "private",
-        "hosts of servers that write themselves into a Redis: networks such as 10.1.0.0/16, names "
+        "hosts of servers found in a Redis or a cluster: networks such as 10.1.0.0/16, names "
         "such as gpu.example.com (with all under it), and private: private and loopback "
         "addresses, names without a dot, and names under .svc and .local",
     )

@@ -163,8 +163,11 @@ class FleetPlane:
         from router.vllm.http_wire import wires_with_key_of  # with httpx: 64 ms, of use only here
 
         names = StoreNames(options.store.store_namespace, fronted.name)
+        allowed = AllowedHosts(options.vllm_servers.vllm_allow)
+        discovery = discovery_of(named, names, self._world, allowed)
+        self.metrics.watch_discovery(lambda: discovery.is_current)
         return VllmFleet(
-            discovery_of(named, names, self._world, AllowedHosts(options.vllm_servers.vllm_allow)),
+            discovery,
             wires_with_key_of(options.vllm_servers.vllm_key_file),
             fronted,
             self._world,

@@ -134,6 +134,14 @@ class RouterMetrics:
             used_share,
         )
 
+    def watch_discovery(self, is_current: Callable[[], bool]) -> None:
+        """Whether those who find vLLM servers can see what there is now."""
+        self._gauge(
+            "splitserve_vllm_discovery_up",
+            "1 while it is known which vLLM servers there are, 0 while the last list holds",
+            is_current,
+        )
+
     def watch_members(self, role: str, num_members: Callable[[], int]) -> None:
         """Called once per role."""
         if not hasattr(self, "_members"):

@@ -10,6 +10,7 @@ from router.vllm.discovery import Discovery, StaticDiscovery
 from router.vllm.redis_discovery import RedisDiscovery
 from router.vllm.server_address import vllm_addresses
 
+_PODS = "kubernetes://"
 _REDIS = ("redis://", "rediss://")
 
 
@@ -21,4 +22,11 @@ def discovery_of(named: str, names: StoreNames, world: World, allowed: AllowedHo
 
         link = RedisLink(read_address(named, option="vllm"))
         return RedisDiscovery(link, names, world, allowed)
+    if named.startswith(_PODS):
+        from router.vllm.pods.api_server import PodsApi  # with httpx: of use only here
+        from router.vllm.pods.discovery import PodDiscovery
+        from router.vllm.pods.selection import pod_selection
+
+        selection = pod_selection(named)
+        return PodDiscovery(PodsApi(selection), selection, world, allowed)
     return StaticDiscovery(vllm_addresses(named))

@@ -17,9 +17,17 @@ class Discovery(Protocol):
         Ends where nothing can change. Raises nothing: one that is away keeps its last list."""
         ...
 
+    @property
+    def is_current(self) -> bool:
+        """False while the last list holds for want of a newer one."""
+        ...
+
 
 class StaticDiscovery:
     """As named by `--vllm`."""
+
+    is_current = True
+    """See Discovery."""
 
     def __init__(self, addresses: tuple[VllmAddress, ...]) -> None:
         self._addresses = addresses

@@ -1,4 +1,5 @@
-"""Where a vLLM server publishes its KV events, as it tells by `/kv_event_sources`."""
+"""Where a vLLM server publishes its KV events: as it tells by `/kv_event_sources`, or as whoever
+found it was told."""
 
 from __future__ import annotations
 
@@ -15,13 +16,21 @@ ASK_TIMEOUT_S = 5.0
 
 async def told_events(server: VllmServer, pairing: Pairing) -> EngineEventSource | None:
     """None where it has none that can be followed: what it has cached is guessed at then."""
-    host = server.address.host_port.rpartition(":")[0]
-    size = pairing.block_size_tokens
+    address, size = server.address, pairing.block_size_tokens
+    host = address.host_port.rpartition(":")[0]
+    if address.events_port is not None:
+        replay = "" if address.replay_port is None else f"tcp://{host}:{address.replay_port}"
+        return EngineEventSource(
+            pub=f"tcp://{host}:{address.events_port}",
+            replay=replay,
+            block_size_tokens=size,
+            salt_end=lambda: server.salt_end,
+        )
     try:
         answer = await server.wire.get("/kv_event_sources", timeout_s=ASK_TIMEOUT_S)
         body = check(answer, server.name).body
         told = EngineEventSource.told(
-            body, host, block_size_tokens=size, only_there=server.address.is_found
+            body, host, block_size_tokens=size, only_there=address.is_found
         )
     except (SplitserveError, ValueError):
         return None

@@ -78,6 +78,11 @@ class RedisDiscovery:
         self._said: set[str] = set()
         """What was left out, by its line in the log: MAX_SAID at most."""
 
+    @property
+    def is_current(self) -> bool:
+        """See Discovery."""
+        return self._fault is None
+
     async def servers(self) -> AsyncGenerator[tuple[VllmAddress, ...], None]:
         """See Discovery."""
         told: tuple[VllmAddress, ...] | None = None

@@ -47,7 +47,11 @@ class VllmAddress:
     `kv_lease_duration`, which no endpoint tells."""
 
     is_found: bool = False
-    """It wrote itself somewhere; nobody named it."""
+    """It wrote itself somewhere, or was found; nobody named it."""
+    events_port: int | None = None
+    """Of its KV events, on its own host; None: what it tells by `/kv_event_sources`."""
+    replay_port: int | None = None
+    """Of those of its past, where it told `events_port`."""
 
     @property
     def host(self) -> str:

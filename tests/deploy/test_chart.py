@@ -18,6 +18,7 @@ from cluster.locks import check_router, check_worker
 from cluster.options import load_options
 from router.tenants.api_key import digest_of
 from router.tenants.key_file import read_keys
+from router.vllm.pods.selection import pod_selection
 from tests.deploy.chart import CHART, Manifest, helm, refusal, rendered
 
 OTHERS = ("cert-manager.io", "monitoring.coreos.com")
@@ -65,8 +66,13 @@ OPEN: Manifest = {
     "podDisruptionBudget": {"enabled": False},
     "pools": {"prefill": None},
 }
+VLLM: Manifest = {
+    "router": {"vllmPods": {"selector": "app=vllm,tier in (a,b)", "namespace": "chat"}},
+    "pools": {"prefill": None, "decode": None},
+}
 MATRIX = {
     "defaults": {},
+    "vllm": VLLM,
     "gpus": GPUS,
     "certificates": CERTIFICATES,
     "secrets": SECRETS,
@@ -213,6 +219,43 @@ def test_keys_in_the_store_need_no_file_and_a_key_for_vllm_is_a_file() -> None:
     assert options.vllm_servers.vllm_key_file == "/etc/splitserve/vllm/key"
     volumes = {volume["name"] for volume in release.pods["demo-router"]["spec"]["volumes"]}
     assert "vllm-key" in volumes and "api-keys" not in volumes
+
+
+def test_a_router_may_look_at_vllms_pods_where_that_is_asked_for_and_nobody_may_else() -> None:
+    release = rendered(VLLM)
+    (role,) = release.kind("Role").values()
+    assert role["metadata"]["namespace"] == "chat"
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    (binding,) = release.kind("RoleBinding").values()
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    account = release.pods["demo-router"]["spec"]["serviceAccountName"]
+    assert [(each["name"], each["namespace"]) for each in binding["subjects"]] == [
+        (account, "default")
+    ]
+    assert account in release.kind("ServiceAccount") and account != "demo"
+    for values in (kept for name, kept in MATRIX.items() if name != "vllm"):
+        made = rendered(values)
+        assert not made.kind("Role") and not made.kind("RoleBinding")
+        assert not any("projected" in str(pod) for pod in made.pods.values())
+
+
+def test_what_the_router_is_told_of_vllms_pods_is_what_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environ = rendered(VLLM).environ("demo-router")
+    named = load_options(RouterOptions, environ=environ).vllm_servers.vllm
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    found = pod_selection(named or "")
+    assert (found.namespace, found.labels) == ("chat", "app=vllm,tier in (a,b)")
+    assert (found.port, found.lease_s) == (8000, 30.0)
+    mounts = rendered(VLLM).pods["demo-router"]["spec"]["containers"][0]["volumeMounts"]
+    assert str(found.cluster.token_file.parent) in {mount["mountPath"] for mount in mounts}
+
+
+def test_two_words_on_where_vllm_servers_are_are_one_too_many() -> None:
+    both = {"vllmPods": {"selector": "app=vllm"}, "options": {"vllm": "http://10.0.0.9:8000"}}
+    assert "leave one out" in refusal({"router": both})
 
 
 def test_gateways_speak_tls_to_a_door_that_does() -> None:

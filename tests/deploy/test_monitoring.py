@@ -45,6 +45,7 @@ def routers_page() -> CollectorRegistry:
     metrics = RouterMetrics()
     metrics.watch_queue(lambda: 3, lambda: 5)
     metrics.classes.watch(lambda priority: 1, lambda: 1)
+    metrics.watch_discovery(lambda: True)
     metrics.watch_states(lambda: [MemberStanding("decode-0", "decode", "ready", 64)])
     metrics.finished(Usage(10, 5, 5), Timing())
     metrics.classes.finished(Priority.STANDARD, Usage(10, 5, 5), Timing())

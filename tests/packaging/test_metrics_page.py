@@ -43,6 +43,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     metrics.watch_index(int)
     metrics.watch_retries(float)
     metrics.watch_members("decode", int)
+    metrics.watch_discovery(bool)
     metrics.watch_states(list)
     metrics.classes.watch(lambda priority: 0, int)
     LimitMetrics(metrics.registry)

@@ -131,6 +131,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ .Values.serviceAccount.name | default (include "splitserve.name" .) }}
 {{- end }}
 
+{{- /* The router's, which alone may have a right: to look at vLLM's pods. */ -}}
+{{- define "splitserve.routerAccount" -}}
+{{- if and .Values.router.vllmPods.selector (not .Values.serviceAccount.name) }}{{ include "splitserve.name" . }}-router
+{{- else }}{{ include "splitserve.serviceAccount" . }}{{ end }}
+{{- end }}
+
 {{- /* Nobody is root, nothing is written but volumes. */ -}}
 {{- define "splitserve.podSecurity" -}}
 runAsNonRoot: true

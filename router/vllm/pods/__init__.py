@@ -1,0 +1,1 @@
+"""vLLM servers that are pods of a Kubernetes cluster."""
