@@ -61,8 +61,8 @@ def test_a_rank_that_has_arrived_joins_with_the_conductors_word_and_not_before(
         pass
     assert not rank.is_joining.is_set()
     ground.meeting.let_all_join()
-    join(ground.meeting.rendezvous, 0, deadline_s=LIMIT_S).close()
-    rank.await_end()
+    with contextlib.closing(join(ground.meeting.rendezvous, 0, deadline_s=LIMIT_S)):
+        rank.await_end()  # to the other side a group that one has left was never whole
     assert rank.collective is not None
 
 
