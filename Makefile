@@ -87,6 +87,11 @@ $(PROMETHEUS): $(VENV)/.installed
 	mkdir -p $@
 	cd $@ && { command -v promtool >/dev/null || { apt-get update -q; apt-get download -q prometheus && dpkg -x prometheus_*.deb .; } || echo "no promtool: its tests are skipped"; }
 
+# The endpoint picker is asked by the real Envoy. Where it cannot be had its tests are skipped.
+ENVOY := $(VENV)/envoy/envoy
+$(ENVOY): tests/router/picker/fetch_envoy.py $(VENV)/.installed
+	$(BIN)/python -m tests.router.picker.fetch_envoy $(@D) || echo "no envoy: its tests are skipped"
+
 demo: install
 	$(BIN)/python -m examples.demo
 
@@ -96,8 +101,9 @@ PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 0); 
 
 test: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
 test: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
+test: export SPLITSERVE_ENVOY := $(CURDIR)/$(ENVOY)
 test: export PATH := $(CURDIR)/$(PROMETHEUS)/usr/bin:$(PATH)
-test: install redis-server $(PROMETHEUS) $(HELM) $(ROUTER_VENV)/.installed
+test: install redis-server $(PROMETHEUS) $(HELM) $(ENVOY) $(ROUTER_VENV)/.installed
 	rm -f .pytest_cache/v/cache/lastfailed  # of runs before, whose tests may have other names now
 	$(PYTEST) --durations=10 || { test $$? -eq 1 && $(BIN)/python -m tests.once_more; }
 

@@ -21,7 +21,17 @@ from cluster.options import option_specs
 Schema = dict[str, Any]
 _SAID_BY_THE_CHART = frozenset(
     {
-        *("model", "host", "port", "grpc_port", "fleet_port", "api_keys", "tls_cert", "tls_key"),
+        *(
+            "model",
+            "host",
+            "port",
+            "grpc_port",
+            "fleet_port",
+            "ext_proc_port",
+            "api_keys",
+            "tls_cert",
+            "tls_key",
+        ),
         *(
             "store",
             "insecure",

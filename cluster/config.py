@@ -19,6 +19,7 @@ from cluster.common_options import (
     insecure_option,
 )
 from cluster.engine_options import EngineOptions
+from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
 from cluster.option_value import check_ports_differ
@@ -61,6 +62,13 @@ class RouterOptions:
         None,
         "second gRPC port for workers, operators and probes, to be kept from clients by the "
         "network, with messages of 64 KiB at most; default: they share --grpc-port",
+        low=1,
+        high=65_535,
+    )
+    ext_proc_port: int | None = option(
+        None,
+        "gRPC port at which a gateway asks which vLLM server gets a request (Envoy's external "
+        "processing, Gateway API's InferencePool); default: none",
         low=1,
         high=65_535,
     )
@@ -151,9 +159,17 @@ class RouterOptions:
     model: ModelOptions = option(ModelOptions, "")
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for one port with two uses, and for keys in a store that is none."""
+        """Raises ConfigError for one port with two uses, for keys in a store that is none, and for
+        a gateway's port where there is nothing that it could send to."""
         self.store.check_keys(self.api_keys)
-        ports = {name: getattr(self, name) for name in ("port", "grpc_port", "fleet_port")}
+        if self.ext_proc_port is not None and self.vllm_servers.vllm is None:
+            raise ConfigError(
+                "--ext-proc-port picks among vLLM servers: name them with --vllm; a fleet of our "
+                "own workers has --port, to which a gateway sends everything",
+                param="ext_proc_port",
+            )
+        names = ("port", "grpc_port", "fleet_port", "ext_proc_port")
+        ports = {name: getattr(self, name) for name in names}
         check_ports_differ(ports | {"page_port": self.page.page_port})
 
     @property

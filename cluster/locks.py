@@ -34,6 +34,8 @@ def check_router(options: RouterOptions) -> None:
         return
     if options.api_keys is None and options.tls.tls_cert is None:
         ports = {"--port": options.port, "--grpc-port": options.grpc_port}
+        if options.ext_proc_port is not None:
+            ports["--ext-proc-port"] = options.ext_proc_port
         raise _open_to_strangers(options.host, ports, _CLIENTS_LOCK)
     if not _is_fleet_locked():
         flag = "--grpc-port" if options.fleet_port is None else "--fleet-port"

@@ -89,6 +89,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             num_routers=lambda: num_routers(workers),
             share=share,
             page=PageListener.of(options, workers, model.name, world, share),
+            passing=workers.passing,
         )
         return await router.run()
 

@@ -32,6 +32,7 @@ from cluster.world import World
 from router.api.http.server import HttpServer
 from router.app import build_app
 from router.control.route_prices import PromptReader
+from router.dispatch.passing import Passing
 from router.dispatch.stream import TokenSource
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
@@ -47,6 +48,7 @@ from router.front.text_work import TextWork
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.public_port import PublicPort
 from router.page.listener import PageListener
+from router.picker.picker_port import picker_of
 from router.store.shared_store import SharedStore
 from router.telemetry.store_metrics import watch_store
 
@@ -114,9 +116,11 @@ class RouterProcess:
         num_routers: Callable[[], int] = lambda: 1,
         share: LoopShare | None = None,
         page: PageListener | None = None,
+        passing: Passing | None = None,
     ) -> None:
         """`store`: None where this router shares nothing with others. `num_routers`: how many there
-        are, with this one. `share`: see CompletionPipeline. `page`: None where there is none."""
+        are, with this one. `share`: see CompletionPipeline. `page`: None where there is none.
+        `passing`: for a gateway's port."""
         check_router(options)
         if warning := warning_of_strangers(options):
             _log.warning(warning)
@@ -148,8 +152,7 @@ class RouterProcess:
             resumption=None if self._keeping is None else self._keeping.resumption,
             chance=world.chance,
         )
-        ports, port = _grpc_ports(options, self._certificates), _port_of(options, descriptors)
-        self._grpc = GrpcDoor(options.host, ports, port, self._door, world)
+        self._grpc = self._grpc_door(descriptors, passing)
 
     @property
     def is_draining(self) -> bool:
@@ -214,6 +217,12 @@ class RouterProcess:
             share=self._door.share,
             tls=self._certificates,
         )
+
+    def _grpc_door(self, descriptors: Descriptors, passing: Passing | None) -> GrpcDoor:
+        options, door = self._options, self._door
+        ports, port = _grpc_ports(options, self._certificates), _port_of(options, descriptors)
+        picker = picker_of(options, door, passing, port, ports[0].credentials)
+        return GrpcDoor(options.host, ports, port, door, self._world, picker)
 
     async def _follow_readiness(self) -> None:
         """gRPC health says what /health says."""

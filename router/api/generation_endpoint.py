@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from router.api.generation import Generation
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
 from router.api.ignored_fields import IgnoredFields
+from router.api.plan_reading import plan_of
 from router.api.reading.answer_size import fitting
 from router.api.reading.plan import AnswerOptions, BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
@@ -28,7 +28,6 @@ from router.front.generation_request import GenerationRequest
 from router.front.pipeline import check_scored
 from router.front.prepared_generation import PreparedGeneration
 from router.front.resumption import Resumable
-from router.front.text_work import LARGE_BODY_BYTES, NotHere
 from router.tenants.tenant import Tenant
 
 TIMINGS_HEADER = b"x-splitserve-timings"
@@ -77,15 +76,13 @@ class GenerationEndpoint:
         await generation.answer(exchange)
 
     async def _read(self, exchange: Exchange, body: bytes) -> Plan:
-        if len(body) <= LARGE_BODY_BYTES:
-            await self._door.share.breathe()
-            with suppress(NotHere):
-                return self._reader.read(body)
-        deadline = self._time_limits(exchange, None).to_first_token
-        large = await self._door.pipeline.read_large(
-            self._reader.door, body, deadline, exchange.caller()
+        return await plan_of(
+            body,
+            self._reader,
+            self._door,
+            lambda: self._time_limits(exchange, None).to_first_token,
+            exchange.caller(),
         )
-        return replace(self._reader.join(large.rest, large.prompts), ignored=large.ignored)
 
     def _time_limits(self, exchange: Exchange, timeout_s: float | None) -> TimeLimits:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), timeout_s)

@@ -29,6 +29,7 @@ from router.dispatch.attempts import AttemptRules
 from router.dispatch.degradation import Degradation, steps_of
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.fleet_room import FleetRoom, Unreserved
+from router.dispatch.passing import Passing
 from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.sending import Sending
@@ -104,7 +105,8 @@ class FleetPlane:
             world.chance,
             lambda: self.degradation.allows_local_prefill,
         )
-        self.source = self._new_dispatcher(admission, estimates, rules)
+        self._sending = self._new_sending(estimates)
+        self.source = self._new_dispatcher(admission, rules)
         self._watch_pressure(options.budgets, estimates, admission)
         self._first_look = FirstLook(
             self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
@@ -120,6 +122,11 @@ class FleetPlane:
     def index(self) -> PrefixIndex:
         """Who holds which prefix."""
         return self._index
+
+    @property
+    def passing(self) -> Passing | None:
+        """For a gateway that sends requests by itself; None: there is no vLLM server."""
+        return None if self._vllm is None else Passing(self.source, self._sending, self._vllm)
 
     def why_not_ready(self) -> str | None:
         """None when a decode worker takes work, and the workers' caches are known or have had
@@ -191,10 +198,8 @@ class FleetPlane:
             self.circle.tells_of(admission)
         return admission
 
-    def _new_dispatcher(
-        self, admission: Admission, estimates: Estimates, rules: AttemptRules
-    ) -> Dispatcher:
-        sending = Sending(
+    def _new_sending(self, estimates: Estimates) -> Sending:
+        return Sending(
             fleet=self.fleet,
             index=self._index,
             desk=self.desk,
@@ -202,9 +207,11 @@ class FleetPlane:
             metrics=self.metrics,
             decisions=self.decisions,
         )
+
+    def _new_dispatcher(self, admission: Admission, rules: AttemptRules) -> Dispatcher:
         return Dispatcher(
             admission,
-            sending,
+            self._sending,
             rules=rules,
             degradation=self.degradation,
             share=self._share,

@@ -11,8 +11,8 @@ A request ends once: with Completed, with one error, or because the caller close
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 from cluster.errors import (
     ContextTooLong,
@@ -109,6 +109,14 @@ class Dispatcher:
                         break
                     decision = await self._go_on(journey, journey.decision.route.decode, error)
         yield completed
+
+    @asynccontextmanager
+    async def admitted(self, request: RoutedRequest) -> AsyncIterator[AdmissionLease]:
+        """A place for a request that somebody else sends (`passing`), until the block ends: it is
+        counted, refused and kept waiting as all are. Raises QueueFull, Hopeless and
+        DeadlineExceeded."""
+        with self._counted(request), await self._admitted(request) as place:
+            yield place
 
     async def _admitted(self, request: RoutedRequest) -> AdmissionLease:
         """Its place. Raises QueueFull, Hopeless, and DeadlineExceeded."""

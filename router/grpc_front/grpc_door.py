@@ -40,8 +40,10 @@ class GrpcDoor:
         limits: PublicPort,
         door: DoorContext,
         world: World,
+        gateways: RpcServer | None = None,
     ) -> None:
-        """`ports`: everybody's, and the fleet's. `limits` are those of the first."""
+        """`ports`: everybody's, and the fleet's. `limits` are those of the first. `gateways`: where
+        a gateway asks, beside them; None: none does."""
         self._reads = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         terms = CallTerms(
             clients=(SERVICE_NAME,),
@@ -58,12 +60,9 @@ class GrpcDoor:
             servers.append(public_server(host, fleets.number, own, terms, fleets.credentials))
         for server in servers:
             server.add(add_inference, InferenceService(door), SERVICE_NAME)
-        self._servers: Sequence[RpcServer] = servers
-
-    @property
-    def fleets(self) -> RpcServer:
+        self.fleets = servers[-1]
         """Where workers and operators are answered; everybody's where there is no other."""
-        return self._servers[-1]
+        self._servers: Sequence[RpcServer] = [*servers, *([] if gateways is None else [gateways])]
 
     async def start(self) -> int:
         """Listens, and returns everybody's port. Raises ConfigError when one cannot be had."""

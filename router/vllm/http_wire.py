@@ -118,13 +118,18 @@ class HttpWire:
 
 def wires_with_key_of(key_file: str | None) -> Callable[[VllmAddress], HttpWire]:
     """What opens the way to a server. Raises ConfigError for a file that has no key."""
-    api_key = None if key_file is None else _key_in(Path(key_file).expanduser())
+    api_key = vllm_key_in(key_file)
     tls = ssl.create_default_context()  # 0.3 s: at the start, and for all
 
     def open_wire(address: VllmAddress) -> HttpWire:
         return HttpWire(address.url, address.worker_id, api_key=api_key, tls=tls)
 
     return open_wire
+
+
+def vllm_key_in(key_file: str | None) -> str | None:
+    """What the servers ask for; None: nothing. Raises ConfigError for a file that has no key."""
+    return None if key_file is None else _key_in(Path(key_file).expanduser())
 
 
 def _key_in(path: Path) -> str:

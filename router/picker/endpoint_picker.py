@@ -1,0 +1,197 @@
+"""A gateway's endpoint picker: which vLLM server gets a client's request, by the router's policy.
+
+    head: path, key -> body: read, checked, tokenized -> its line -> a server: picked
+       '-- refused <------'-- refused <-----------------'-- refused, as at the HTTP door
+    picked -> the gateway sends it there -> its answer passes by here, and is counted -> over
+
+A request counts at its server until its answer has passed, or the gateway says no more of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.deadline import Deadline
+from cluster.errors import Cancelled, NotReady, SplitserveError, status_of
+from cluster.generation import Usage
+from cluster.logs import bind_request, get_logger
+from protos import ext_proc_pb2 as wire
+from router.dispatch.passing import PassedRequest, Passing
+from router.front.caller import Caller, caller_of
+from router.front.doors import DoorContext
+from router.front.refusals import internal_error
+from router.front.spending import reserved, settle
+from router.grpc_front.call_places import CallPlaces
+from router.picker.gateway_call import GatewayCall
+from router.picker.gateway_messages import picked, refused
+from router.picker.http_head import HttpHead
+from router.picker.intake import Checked, Incoming, Intake
+from router.picker.passed_body import passed_body
+from router.picker.passing_answer import PassingAnswer
+from router.telemetry.request_ids import request_ids
+
+_log = get_logger("router.picker")
+
+
+class EndpointPicker:
+    """Of one router. `process` answers one call of Envoy's ExternalProcessor."""
+
+    def __init__(
+        self,
+        door: DoorContext,
+        intake: Intake,
+        passing: Passing,
+        *,
+        vllm_key: str | None,
+        max_calls: int,
+    ) -> None:
+        """`vllm_key`: what the servers ask for, in place of the client's key. `max_calls`: under
+        way at once; a connection has half of them."""
+        self._door = door
+        self._intake = intake
+        self._passing = passing
+        self._places = CallPlaces(max_calls)
+        self._authorization = None if vllm_key is None else f"Bearer {vllm_key}"
+
+    async def process(self, _requests: Any, context: Any) -> None:
+        """Ends with the call; what fails is the client's answer, while there is none yet."""
+        call = GatewayCall(context, self._door.door_limits)
+        arrived_s, ids = self._door.times.clock(), request_ids(None, self._door.draw)
+        try:
+            head = await call.head()
+            ids = request_ids(head.get("x-request-id"), self._door.draw)
+            with bind_request(ids.internal):
+                caller = caller_of(context.peer())
+                with self._places.taken_by(caller):
+                    came = await self._let_in(head, ids.internal, arrived_s, caller)
+                    await self._answered(call, came)
+        except Cancelled:
+            return
+        except SplitserveError as error:
+            _log.info("request refused", code=status_of(error).code, message=error.message)
+            await self._refuse(call, error, ids.echoed)
+        except Exception:
+            _log.exception("a gateway's request failed inside the router")
+            await self._refuse(call, internal_error(), ids.echoed)
+
+    async def _refuse(self, call: GatewayCall, error: SplitserveError, request_id: str) -> None:
+        if not call.is_picked:
+            await call.say(refused(error, request_id, self._door.chance.random))
+
+    async def _let_in(
+        self, head: HttpHead, request_id: str, arrived_s: float, caller: Caller
+    ) -> Incoming:
+        """Raises UnknownPath and its kin, Unauthenticated, NotAllowed, RateLimited, BudgetSpent."""
+        tenant = await self._door.let_in(head.get("authorization"))
+        self._intake.check(head)
+        return Incoming(
+            request_id=request_id,
+            head=head,
+            tenant=tenant,
+            caller=caller,
+            arrived_s=arrived_s,
+        )
+
+    async def _answered(self, call: GatewayCall, came: Incoming) -> None:
+        with self._door.in_flight.admit():
+            with self._door.bodies.open(lambda: came.caller) as held:
+                body = await call.body(held)
+                checked = await self._intake.checked(came, body)
+                reservation = await reserved(checked.prepared)
+            outcome = _Outcome(checked)
+            try:
+                request = checked.prepared.routed
+                async with self._passing.passed(request, call.among) as passed:
+                    await self._pick(call, checked, passed, body)
+                    await self._follow(call, passed, outcome)
+            except SplitserveError as error:
+                outcome.error = error
+                raise
+            finally:
+                settle(reservation, checked.prepared, outcome.num_made, outcome.error)
+
+    async def _pick(
+        self, call: GatewayCall, checked: Checked, passed: PassedRequest, body: bytes
+    ) -> None:
+        """The client's key stays here."""
+        await self._door.share.breathe()
+        server = passed.server
+        replies = picked(
+            server.address.host_port,
+            {"authorization": self._authorization},
+            passed_body(
+                body,
+                model=server.model,
+                salt=server.salt_of(passed.root),
+                left_out=checked.plan.ignored,
+            ),
+            in_pieces=call.in_pieces,
+            is_end=call.is_end,
+        )
+        call.is_picked = True
+        for reply in replies:
+            await call.say(reply)
+
+    async def _follow(self, call: GatewayCall, passed: PassedRequest, outcome: _Outcome) -> None:
+        """Until the gateway has no more to say, or has said nothing for as long as a worker may
+        be silent: then it counts no more, and the answer goes on without us."""
+        limits = outcome.checked.prepared.routed.limits
+        deadline = limits.to_first_token
+        while (message := await call.answer_part(deadline)) is not None:
+            deadline = Deadline.after(limits.between_tokens_s, limits.clock)
+            if message.WhichOneof("request") == "response_headers":
+                outcome.begin(HttpHead(message.response_headers), passed)
+            elif message.WhichOneof("request") == "response_body":
+                outcome.take(message.response_body, passed)
+            if outcome.is_over:
+                break
+        outcome.end(passed)
+
+
+class _Outcome:
+    """What becomes of one request that was picked for."""
+
+    def __init__(self, checked: Checked) -> None:
+        self.checked = checked
+        self.error: SplitserveError | None = None
+        """For its bill: it was refused, here or there."""
+        self.num_made = 0
+        self.is_over = False
+        self._status = 0
+        self._watch = PassingAnswer()
+
+    def begin(self, head: HttpHead, passed: PassedRequest) -> None:
+        """The head of the answer."""
+        self._status = head.status
+        self.is_over = head.is_all
+        if self._is_good:
+            passed.began()
+            return
+        passed.failed(is_servers_fault=self._status >= 500)
+        self.error = NotReady(f"{passed.server.name} answered {self._status}")
+
+    def take(self, piece: wire.HttpBody, passed: PassedRequest) -> None:
+        """A part of it."""
+        self.is_over = piece.end_of_stream
+        if self._is_good:
+            self.num_made += (num_events := self._watch.take(piece.body))
+            passed.made(num_events)
+
+    def end(self, passed: PassedRequest) -> None:
+        """No more of it comes. What no usage tells is what was seen, and of an answer that was not
+        shown what such answers usually have: nobody gets them for nothing."""
+        if not self._is_good and self._status:
+            return
+        routed = self.checked.prepared.routed
+        usage = self._watch.usage(passed.expected_cached)
+        if usage is None:
+            guessed = routed.expected_tokens or routed.sampling.max_tokens
+            shown = self._watch.has_body
+            made = self.num_made if shown else guessed * routed.num_choices
+            usage = Usage(len(routed.token_ids), made, passed.expected_cached)
+        self.num_made = usage.completion_tokens
+        passed.ended(usage)
+
+    @property
+    def _is_good(self) -> bool:
+        return 200 <= self._status < 300

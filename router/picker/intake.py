@@ -1,0 +1,92 @@
+"""From a gateway's head and body to a request that may wait: the checks of the HTTP door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cluster.errors import InvalidRequest, MethodNotAllowed, UnknownPath
+from router.api.plan_reading import plan_of
+from router.api.reading.plan import BodyReader, Plan
+from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
+from router.dispatch.time_limits import TimeLimits
+from router.front.caller import Caller
+from router.front.doors import DoorContext
+from router.front.generation_request import GenerationRequest
+from router.front.prepared_generation import PreparedGeneration
+from router.picker.http_head import HttpHead
+from router.tenants.tenant import Tenant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """One request, before its body is read."""
+
+    request_id: str
+    """Unique in the fleet."""
+    head: HttpHead
+    tenant: Tenant
+    caller: Caller
+    """The gateway: whose clients share its turns, and are told apart by their keys alone."""
+    arrived_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A request that may go on."""
+
+    plan: Plan
+    prepared: PreparedGeneration
+
+
+class Intake:
+    """Of one router; `readers` by path."""
+
+    def __init__(self, door: DoorContext, readers: Mapping[str, BodyReader]) -> None:
+        self._door = door
+        self._readers = readers
+
+    def check(self, head: HttpHead) -> None:
+        """Before the body comes. Raises UnknownPath for all that vLLM answers beside generations:
+        what its operators may ask is not for a gateway's clients; MethodNotAllowed, and
+        InvalidRequest for a body of another kind."""
+        path = head.path[:200]
+        if head.path not in self._readers:
+            raise UnknownPath(f"{path} is not there; clients may ask {', '.join(self._readers)}")
+        if head.method != "POST":
+            raise MethodNotAllowed(f"{head.method[:20]} {path}: send it as POST")
+        kind = (head.get("content-type") or "").split(";")[0].strip().lower()
+        if kind != "application/json":
+            raise InvalidRequest(f"content-type is {kind[:100]!r}; send it as application/json")
+        encoding = (head.get("content-encoding") or "identity").lower()
+        if encoding != "identity":
+            raise InvalidRequest(f"content-encoding is {encoding[:50]!r}; send it uncompressed")
+        if head.is_all:
+            raise InvalidRequest("the request has no body; send what is to be answered as JSON")
+
+    async def checked(self, came: Incoming, body: bytes) -> Checked:
+        """Raises InvalidRequest and its kin."""
+        reader = self._readers[came.head.path]
+        limits = self._limits(came, None)
+        plan = await plan_of(body, reader, self._door, lambda: limits.to_first_token, came.caller)
+        if len(plan.prompts) > 1:
+            raise InvalidRequest(
+                f"the body has {len(plan.prompts)} prompts; a gateway sends a request to one "
+                "server: send one prompt",
+                param="prompt",
+            )
+        prepared = await self._door.pipeline.prepare(
+            GenerationRequest(
+                request_id=came.request_id,
+                tenant=came.tenant,
+                caller=came.caller,
+                prompt=plan.prompts[0],
+                wishes=plan.wishes,
+                limits=self._limits(came, plan.timeout_s),
+            )
+        )
+        return Checked(plan, prepared)
+
+    def _limits(self, came: Incoming, field_s: float | None) -> TimeLimits:
+        header = came.head.get(TIMEOUT_HEADER.decode())
+        return self._door.times.limits(came.arrived_s, asked_timeout_s(header, field_s))
