@@ -23,7 +23,8 @@ from tests.redis_server import RedisServer
 from tests.router.front_fakes import until
 
 NAMES = StoreNames("tests", "a [model]*")
-KEY = "tests:fleet:a [model]*:vllm:"
+NAMED = "tests:fleet:a [model]*:vllm"
+KEY = f"{NAMED}:"
 
 
 class Looks:
@@ -35,11 +36,11 @@ class Looks:
         self.num_looks = 0
         self.told: list[str] = []
         self.words: list[str] = []
-        self.pause_s = 0.0
+        self.pause_s = self.longest_s = 0.0
 
     async def sleep(self, delay_s: float) -> None:
         self.num_looks += 1
-        self.pause_s = delay_s
+        self.pause_s, self.longest_s = delay_s, max(self.longest_s, delay_s)
         await asyncio.sleep(0.001)
 
     async def one_more(self) -> list[str]:
@@ -82,6 +83,7 @@ async def looking(redis: RedisServer) -> AsyncIterator[Looks]:
 
 def write(redis: RedisServer, place: str, words: str = "") -> None:
     redis.do("SET", f"{KEY}{place}", words or f"http://{place},role=decode,lease=5")
+    redis.do("SADD", NAMED, place)
 
 
 async def test_a_server_joins_goes_after_its_grace_and_comes_back(redis: RedisServer) -> None:
@@ -100,6 +102,7 @@ async def test_a_server_joins_goes_after_its_grace_and_comes_back(redis: RedisSe
 
 async def test_a_key_that_nobody_renews_is_gone_by_its_lease(redis: RedisServer) -> None:
     async with looking(redis) as looks:
+        redis.do("SADD", NAMED, "d:1")
         redis.do("SET", f"{KEY}d:1", "http://d:1", "PX", "50")
         write(redis, "e:1")
         await until(lambda: "vllm-e:1" in looks.told, "a new server is told")
@@ -155,6 +158,7 @@ async def test_words_that_are_no_server_are_left_out(redis: RedisServer, words: 
     write(redis, "bad:1", words)
     write(redis, "d:1")
     redis.do("RPUSH", f"{KEY}list:1", "http://list:1")
+    redis.do("SADD", NAMED, "list:1")
     async with looking(redis) as looks:
         assert await looks.one_more() == ["vllm-d:1"]
 
@@ -201,14 +205,14 @@ async def test_one_too_many_is_left_out_and_pushes_no_known_one_out(redis: Redis
     async with looking(redis) as looks:
         assert await looks.one_more() == ["vllm-z:1"]
         with capture_logs() as lines:
-            fill(redis, KEY, MAX_SERVERS)
+            fill(redis, KEY, MAX_SERVERS, NAMED)
             told = await looks.one_more()
         assert len(told) == MAX_SERVERS and "vllm-z:1" in told
         assert [line["what"] for line in lines] == [f"{MAX_SERVERS} at most"]
 
 
 async def test_those_that_may_come_back_count_as_well(redis: RedisServer) -> None:
-    fill(redis, KEY, MAX_SERVERS)
+    fill(redis, KEY, MAX_SERVERS, NAMED)
     async with looking(redis) as looks:
         assert len(await looks.one_more()) == MAX_SERVERS
         redis.do("FLUSHALL")
@@ -219,7 +223,7 @@ async def test_those_that_may_come_back_count_as_well(redis: RedisServer) -> Non
         assert await looks.one_more() == ["vllm-z:1"]
 
 
-async def test_looks_through_many_other_keys_come_less_often(
+async def test_names_whose_leases_have_ended_are_met_once_and_looks_come_less_often_then(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with looking(redis) as looks:
@@ -227,9 +231,22 @@ async def test_looks_through_many_other_keys_come_less_often(
         await looks.one_more()
         assert looks.pause_s == LOOK_INTERVAL_S
         monkeypatch.setattr(redis_discovery, "PAGE_KEYS", 10)
-        fill(redis, "others:", 3_000)
+        redis.do("EVAL", "for i = 1, 3000 do redis.call('SADD', KEYS[1], i) end", "1", NAMED)
         assert await looks.one_more() == ["vllm-d:1"]
-        assert looks.pause_s > 1.2 * LOOK_INTERVAL_S
+        assert looks.longest_s > 1.2 * LOOK_INTERVAL_S
+        assert redis.do("SCARD", NAMED) == b":1\r\n"
+        await looks.one_more()
+        assert looks.pause_s == LOOK_INTERVAL_S
+
+
+async def test_a_look_goes_through_none_of_a_million_keys_of_others(redis: RedisServer) -> None:
+    fill(redis, "others:", 1_000_000)
+    write(redis, "d:1")
+    async with looking(redis) as looks:
+        assert await looks.one_more() == ["vllm-d:1"]
+        assert looks.pause_s == LOOK_INTERVAL_S
+    calls = redis.do("INFO", "commandstats").decode()
+    assert "cmdstat_sscan:" in calls and "cmdstat_scan:" not in calls
 
 
 async def test_more_servers_than_can_be_take_none_of_those_that_are_known_away(
@@ -238,7 +255,7 @@ async def test_more_servers_than_can_be_take_none_of_those_that_are_known_away(
     write(redis, "d:1")
     async with looking(redis) as looks:
         assert await looks.one_more() == ["vllm-d:1"]
-        fill(redis, KEY, 100_000)
+        fill(redis, KEY, 100_000, NAMED)
         redis.do("DEL", f"{KEY}d:1")
         looks.now_s += GRACE_S
         assert await looks.one_more() == ["vllm-d:1"]
@@ -251,19 +268,25 @@ async def test_others_keys_in_the_same_redis_are_in_nobodys_way(redis: RedisServ
         assert await looks.one_more() == ["vllm-d:1"]
 
 
-async def test_a_database_that_takes_too_long_to_go_through_is_given_up(
+async def test_a_set_that_takes_too_long_to_go_through_is_given_up(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with looking(redis) as looks:
         write(redis, "d:1")
         assert await looks.one_more() == ["vllm-d:1"]
         monkeypatch.setattr(redis_discovery, "MAX_PAGES", 2)
-        fill(redis, "others:", 10_000)
+        redis.do("EVAL", "for i = 1, 10000 do redis.call('SADD', KEYS[1], i) end", "1", NAMED)
+        redis.do("DEL", f"{KEY}d:1")
         looks.now_s += 2 * GRACE_S
         assert await looks.one_more() == ["vllm-d:1"]
 
 
-def fill(redis: RedisServer, prefix: str, num_keys: int) -> None:
-    """With servers, each under a key of its own."""
-    program = "for i = 1, ARGV[2] do redis.call('SET', ARGV[1] .. i, 'http://h' .. i .. ':1') end"
-    redis.do("EVAL", program, "0", prefix, str(num_keys))
+def fill(redis: RedisServer, prefix: str, num_keys: int, named: str = "") -> None:
+    """With servers, each under a key of its own; `named`: the set that gets their names."""
+    program = """
+    for i = 1, ARGV[2] do
+      redis.call('SET', ARGV[1] .. i, 'http://h' .. i .. ':1')
+      if ARGV[3] ~= '' then redis.call('SADD', ARGV[3], i) end
+    end
+    """
+    redis.do("EVAL", program, "0", prefix, str(num_keys), named)
