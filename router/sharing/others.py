@@ -118,10 +118,13 @@ class OtherRouters:
             yield name, (other.word if other.is_believed else None) or NOTHING_SAID
 
     def _expect_all(self, now_s: float) -> None:
-        """The store is back, and may be empty: they have their time to be there again."""
+        """The store is back, and may be empty: they have their time to be there again. The time
+        without it counts for nobody's life: whose word stood still before has no more than it
+        had."""
         self._was_away = False
         for other in self._others.values():
-            other.heard_s = other.changed_s = now_s
+            other.changed_s += now_s - other.heard_s
+            other.heard_s = now_s
 
     def _sum_up(self) -> None:
         self._given = {}

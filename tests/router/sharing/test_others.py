@@ -64,6 +64,35 @@ def test_a_store_that_was_away_makes_nobody_dead() -> None:
     assert others.waiting == ["b"]
 
 
+def test_whose_word_stood_still_before_the_store_went_is_not_believed_when_it_comes() -> None:
+    """Dead, it had another second by each return of the store."""
+    others = OtherRouters()
+    packed = packed_word(RouterWord(VERSION, [], waits=True, beat=1))
+    others.heard({"b": packed}, 0.0)
+    others.heard({"b": packed}, SILENT_S + 0.1)
+    assert not others.waiting
+    others.unheard(2 * SILENT_S)
+    others.heard({"b": packed}, 3 * SILENT_S)
+    assert others.num_alive == 2 and not others.waiting
+    others.unheard(4 * SILENT_S)
+    others.heard({"b": packed_word(RouterWord(VERSION, [], waits=True, beat=2))}, 5 * SILENT_S)
+    assert others.waiting == ["b"], "it lives"
+
+
+def test_a_store_that_comes_and_goes_gives_a_dead_router_one_second_in_all() -> None:
+    others = OtherRouters()
+    packed = packed_word(RouterWord(VERSION, [], waits=True, beat=1))
+    now_s = 0.0
+    others.heard({"b": packed}, now_s)
+    for _ in range(4):
+        others.unheard(now_s + 1.0)
+        now_s += 2.0
+        others.heard({"b": packed}, now_s)
+        now_s += SILENT_S / 3
+        others.heard({"b": packed}, now_s)
+    assert not others.waiting
+
+
 def test_a_store_that_was_emptied_costs_nobody_its_place() -> None:
     others = OtherRouters()
     said = word(r1=RequestShare(100, 40))
