@@ -17,5 +17,9 @@ class StoreLate(StoreAway):
     """This call has waited as long as it may; the store may be there all the same."""
 
 
+class StoreRefuses(StoreAway):
+    """It is there, understands the call, and does not carry it out."""
+
+
 class LinkLost(Exception):
     """The connection cannot be had, or has broken; the message says how, without a password."""

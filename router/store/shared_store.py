@@ -21,7 +21,7 @@ from cluster.deadline import Clock, Sleep
 from cluster.logs import get_logger
 from cluster.process.backoff import Backoff
 from router.store.calls import StoreCalls
-from router.store.errors import LinkLost, StoreAway, StoreLate
+from router.store.errors import LinkLost, StoreAway, StoreLate, StoreRefuses
 from router.store.fitness import QUESTIONS, what_it_lacks
 from router.store.link import StoreCommand, StoreLink, StoreRefusal, StoreReply
 from router.store.names import StoreNames
@@ -199,7 +199,7 @@ class SharedStore:
         if not refusal.is_of_all:  # else the store is away, and that is told
             self.refusals.note(topic, command, refusal)
         is_some_done = len(refused) < len(replies)
-        raise StoreAway(f"the store refuses: {refusal.message}", may_be_done=is_some_done)
+        raise StoreRefuses(f"the store refuses: {refusal.message}", may_be_done=is_some_done)
 
     def _leave(self) -> None:
         """Nobody waits for a connection that is no more."""

@@ -4,7 +4,9 @@
       '-> reserve (its tokens are known: the prompt's, and as many as the answer may get)
             '-> settle, once: what it came to; of one that was refused all is given back
 
-A request is refused before its text is read where that is possible: by `enter`.
+A request is refused before its text is read where that is possible: by `enter`. Who leaves while a
+store is asked pays what it has cost by then: to come is a request, and a prompt whose tokens are
+counted has been read.
 """
 
 from __future__ import annotations
@@ -53,19 +55,20 @@ class Account:
 
     async def enter(self) -> None:
         """Counts a request. Raises RateLimited and BudgetSpent, with the exact wait."""
-        await self._take(self._on_entry)
+        await self._take(self._on_entry, spent=self._on_entry)
 
     async def reserve(self, prompt_tokens: int, answer_tokens: int) -> Reservation:
         """Raises RateLimited and BudgetSpent, with the exact wait."""
-        await self._take(self._charges(prompt_tokens, answer_tokens))
+        charges = self._charges(prompt_tokens, answer_tokens)
+        await self._take(charges, spent=self._charges(prompt_tokens, 0))
         return Reservation(self, (prompt_tokens, answer_tokens))
 
     def left(self) -> list[tuple[Limit, Left]]:
         """Of each limit, as far as it is known at once."""
         return [(limit, self._store.left(limit)) for limit in self._limits]
 
-    async def _take(self, charges: Sequence[Charge]) -> None:
-        shortage = await self._store.take(charges)
+    async def _take(self, charges: Sequence[Charge], spent: Sequence[Charge]) -> None:
+        shortage = await self._store.take(charges, spent)
         if shortage is not None:
             self._on_refusal(shortage.limit.kind)
             raise _refusal(shortage)

@@ -26,7 +26,9 @@ class LimitShare:
         self._limits = MemoryLimits(clock)
         self._held: set[str] = set()
 
-    async def take(self, charges: Sequence[Charge]) -> Shortage | None:
+    async def take(
+        self, charges: Sequence[Charge], spent: Sequence[Charge] = ()
+    ) -> Shortage | None:
         """See LimitStore. They are held from now on."""
         for limit, _ in charges:
             if limit.key not in self._held:

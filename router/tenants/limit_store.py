@@ -26,8 +26,11 @@ class LimitStore(Protocol):
     """From the event loop only. One that is shared and away answers by what is known here: nobody
     is refused on account of the store itself."""
 
-    async def take(self, charges: Sequence[Charge]) -> Shortage | None:
-        """All of them, or none and why: the one with the longest wait."""
+    async def take(
+        self, charges: Sequence[Charge], spent: Sequence[Charge] = ()
+    ) -> Shortage | None:
+        """All of them, or none and why: the one with the longest wait. `spent`: of these, what is
+        gone before it is asked for, and is counted of who leaves before the answer."""
         ...
 
     def settle(self, charges: Sequence[Charge]) -> None:
@@ -63,8 +66,10 @@ class MemoryLimits:
             now_s = self._clock()
             self._states = {key: each for key, each in self._states.items() if each[0] > now_s}
 
-    async def take(self, charges: Sequence[Charge]) -> Shortage | None:
-        """See LimitStore."""
+    async def take(
+        self, charges: Sequence[Charge], spent: Sequence[Charge] = ()
+    ) -> Shortage | None:
+        """See LimitStore. Nobody can leave before the answer."""
         now_s, states = self._clock(), self._states
         worst: Shortage | None = None
         for limit, amount in charges:

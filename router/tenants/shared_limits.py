@@ -2,9 +2,11 @@
 
     there: a take asks the store, which counts it for all; settles are told every TELL_S
     late:  the take is answered by what was known of the limits; what the store says of it later is
-           set right: one that it refused is told, one that was not let in here is given back
+           set right: one that it refused is told, one that was not let in here is given back, and
+           of one whose client left before the answer what was spent by then stays counted
     away:  each router lets in its part of every limit; what it let in is told on return; and so it
-           does of a limit that the store refuses to count, until it counts it
+           does of a limit that the store refuses to count, until it counts it: alone, the others
+           are told together
 
 What was not sent is told later; what was may have been counted, and is not told again.
 Nobody is refused for the store itself, and nobody gets more than each router's part of a limit on
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 
 from cluster.deadline import Clock, Sleep
 from cluster.logs import get_logger
-from router.store.errors import StoreAway, StoreLate
+from router.store.errors import StoreAway, StoreLate, StoreRefuses
 from router.store.link import StoreReply
 from router.store.shared_store import OnLate, SharedStore
 from router.store.topics import StoreTopic
@@ -38,6 +40,8 @@ from router.tenants.unsettled import Unsettled
 TELL_S = 0.05
 TELL_WITHIN_S = 1.0
 """No request waits for it."""
+MAX_ALONE = 32
+"""Limits of which the store is told one by one, each time: some 0.5 ms of its time."""
 _log = get_logger("router.limits")
 
 
@@ -46,8 +50,11 @@ class _Take:
     """One, while the store is asked."""
 
     charges: Sequence[Charge]
+    spent: Sequence[Charge]
+    """Counted of whoever leaves, from when it has left."""
     is_let_in: bool = False
     """Here: without the store's word, or before it."""
+    has_left: bool = False
 
 
 class SharedLimits:
@@ -74,16 +81,26 @@ class SharedLimits:
         self._share: LimitShare | None = None
         """Of limits that the store does not count: from the first such take until it has come."""
         self._unsettled = Unsettled()
+        self._refused: set[str] = set()
+        """Keys of limits that the store did not count when it was last told of them."""
+        self._num_on_way = 0
+        """Limits that the store is being told of, or is told of again."""
         store.teach(CHARGE_LIMITS)
         store.watch(self._on_change)
 
-    async def take(self, charges: Sequence[Charge]) -> Shortage | None:
+    async def take(
+        self, charges: Sequence[Charge], spent: Sequence[Charge] = ()
+    ) -> Shortage | None:
         """See LimitStore. What takes nothing is answered by what is known."""
         if not any(amount for _, amount in charges):
             return await self._counting(limit for limit, _ in charges).take(charges)
-        take = _Take(charges)
+        take = _Take(charges, spent)
         try:
             shortage = await self._ask(take)
+        except asyncio.CancelledError:
+            take.has_left = True
+            self.settle(spent)
+            raise
         except StoreAway as away:
             self._on_own()
             here = self._known if isinstance(away, StoreLate) else self._own_share()
@@ -117,7 +134,7 @@ class SharedLimits:
     @property
     def num_untold(self) -> int:
         """Limits of which the store has to hear."""
-        return len(self._unsettled)
+        return len(self._unsettled) + self._num_on_way
 
     def _counting(self, limits: Iterable[Limit]) -> LimitStore:
         share = self._share
@@ -136,9 +153,11 @@ class SharedLimits:
         self._known.hear(said.states)
         is_counted = said.refused is None
         if is_counted and not take.is_let_in:
-            self._unsettled.add([(limit, -amount) for limit, amount in take.charges])
+            self._unsettled.add(_given_back(take.charges))
         elif take.is_let_in and not is_counted:
             self._unsettled.add(take.charges)
+        elif take.has_left and not is_counted:
+            self._unsettled.add(_given_back(take.spent))
 
     def _own_share(self) -> LimitStore:
         if self._share is None:
@@ -149,17 +168,55 @@ class SharedLimits:
         return self._known.states.get(key, UNTOUCHED)
 
     async def tell(self) -> bool:
-        """What there is, now; all of it is sent once. False: the store does not take it now."""
-        while self._store.is_there:
-            if not (charges := self._unsettled.pop()):
-                return True
-            try:
-                await self._charge(charges, is_take=False, within_s=TELL_WITHIN_S)
-            except StoreAway as away:
-                if not away.may_be_done:
-                    self._unsettled.add(charges)
-                return away.may_be_done
-        return False
+        """What there is, now; all of it is sent once. False: the store does not take it now, or not
+        all of it."""
+        later: list[Charge] = []
+        try:
+            while self._store.is_there:
+                if not (charges := self._unsettled.pop()):
+                    return not later
+                self._num_on_way = len(later) + len(charges)
+                if not await self._told(charges, later):
+                    return False
+            return False
+        finally:
+            self._num_on_way = 0
+            self._unsettled.add(later)
+            self._refused &= {limit.key for limit, _ in later}
+
+    async def _told(self, charges: Sequence[Charge], later: list[Charge]) -> bool:
+        """What the store does not count keeps nothing else from it, and is added to `later`. False:
+        it takes nothing now."""
+        together = [each for each in charges if each[0].key not in self._refused]
+        alone = [each for each in charges if each[0].key in self._refused]
+        try:
+            if together:
+                await self._settled(together)
+        except StoreRefuses:
+            alone = [*together, *alone]
+        except StoreAway as away:
+            if not away.may_be_done:
+                self._unsettled.add(charges)
+            return away.may_be_done
+        num_now = max(0, MAX_ALONE - len(later))
+        later += alone[num_now:]
+        async with asyncio.TaskGroup() as each_alone:
+            for charge in alone[:num_now]:
+                each_alone.create_task(self._told_alone(charge, later))
+        return True
+
+    async def _told_alone(self, charge: Charge, later: list[Charge]) -> None:
+        try:
+            await self._settled([charge])
+        except StoreAway as away:
+            if isinstance(away, StoreRefuses):
+                self._refused.add(charge[0].key)
+            if not away.may_be_done:
+                later.append(charge)
+
+    async def _settled(self, charges: Sequence[Charge]) -> None:
+        """Raises StoreAway."""
+        await self._charge(charges, is_take=False, within_s=TELL_WITHIN_S)
 
     async def _charge(
         self,
@@ -185,3 +242,7 @@ class SharedLimits:
             _log.info("limits are shared with the other routers")
         else:
             _log.warning("limits: this router lets in its part", num_routers=self._num_routers())
+
+
+def _given_back(charges: Sequence[Charge]) -> list[Charge]:
+    return [(limit, -amount) for limit, amount in charges]

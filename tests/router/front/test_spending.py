@@ -26,7 +26,7 @@ class Ledger:
         self.sums = dict.fromkeys((LimitKind.INPUT, LimitKind.OUTPUT), 0.0)
         self.asked: list[tuple[float, ...]] = []
 
-    async def take(self, charges: Sequence[Charge]) -> None:
+    async def take(self, charges: Sequence[Charge], spent: Sequence[Charge] = ()) -> None:
         self.asked.append(tuple(float(amount) for _, amount in charges))
         self.settle(charges)
 

@@ -13,10 +13,11 @@ import pytest
 from cluster.process.background import Background, nothing_needed
 from router.store.patience import Patience
 from router.store.shared_store import SharedStore
+from router.store.topics import StoreTopic
 from router.tenants.limit_store import MemoryLimits
 from router.tenants.limits import Limit, LimitKind, Rate, TokenBudget
-from router.tenants.shared_limits import SharedLimits
-from router.tenants.unsettled import Unsettled
+from router.tenants.shared_limits import MAX_ALONE, SharedLimits
+from router.tenants.unsettled import MAX_TOGETHER, Unsettled
 from tests.redis_server import RedisServer
 from tests.router.store.relay import Relay
 from tests.router.store.stores import NAMES, PATIENT, STRICT, new_store, running, until
@@ -249,6 +250,54 @@ async def test_a_limit_that_the_store_refuses_is_kept_whatever_others_are_counte
         redis_server.do("DEL", NAMES.of_all("limit", FEW.key))
         await until(lambda: not limits.num_untold)
         assert await limits.take([(FEW, 1)]) is not None, "the store has heard what was let in"
+
+
+async def test_a_limit_that_the_store_refuses_keeps_no_other_from_being_told(
+    redis_server: RedisServer,
+) -> None:
+    """They are told together: with one of another type the store heard of none."""
+    fleet = routers([redis_server.url])
+    (limits,) = fleet.limits
+    many = [TokenBudget(f"key-{number}/budget", 1e6, 36_000) for number in range(100)]
+    refused = many[50]
+    redis_server.do("LPUSH", NAMES.of_all("limit", refused.key), "of another type")
+    async with fleet.running():
+        await until(fleet.is_there)
+        limits.settle([(limit, 7) for limit in many])
+        await until(lambda: limits.num_untold == 1)
+        for limit in many:
+            assert limit is refused or _spent(redis_server, limit) == 7
+        limits.settle([(limit, 1) for limit in many])
+        await until(lambda: limits.num_untold == 1 and _spent(redis_server, many[-1]) == 8)
+        redis_server.do("DEL", NAMES.of_all("limit", refused.key))
+        await until(lambda: _spent(redis_server, refused) == 8)
+
+
+async def test_where_the_store_refuses_all_limits_it_is_asked_for_a_few_at_a_time(
+    redis_server: RedisServer,
+) -> None:
+    store = new_store(redis_server.url)
+    limits, num_refused = SharedLimits(store, lambda: 1), 0
+
+    def count(topic: StoreTopic) -> None:
+        nonlocal num_refused
+        num_refused += 1
+
+    store.refusals.watch(count)
+    async with running(store):
+        limits.settle([(TokenBudget(f"{number}", 1e6, 36_000), 7) for number in range(1000)])
+        redis_server.do("ACL", "SETUSER", "default", "-evalsha")
+        assert not await limits.tell()
+        assert limits.num_untold == 1000 and num_refused <= MAX_ALONE + 1000 / MAX_TOGETHER
+        redis_server.do("ACL", "SETUSER", "default", "+evalsha")
+        assert await limits.tell()
+        assert not limits.num_untold
+
+
+def _spent(redis: RedisServer, limit: Limit) -> float:
+    """As the store has it."""
+    words = redis.do("GET", NAMES.of_all("limit", limit.key)).split()
+    return float(words[2]) if len(words) > 2 else 0.0
 
 
 async def test_a_take_that_takes_nothing_asks_nobody(redis_server: RedisServer) -> None:

@@ -98,21 +98,57 @@ async def test_what_a_late_store_says_of_a_take_is_set_right_when_it_comes(
         assert spent(redis_server) == (TOKENS.tokens + 100 if is_let_in else 0)
 
 
-async def test_who_leaves_while_the_store_is_asked_pays_nothing(redis_server: RedisServer) -> None:
+@pytest.mark.parametrize("prompt_tokens", [0, 3])
+async def test_who_leaves_while_the_store_is_asked_pays_what_is_spent_by_then(
+    redis_server: RedisServer, prompt_tokens: int
+) -> None:
+    """Free of cost, it could have its prompts read again and again."""
     store = new_store(redis_server.url)
     limits = SharedLimits(store, lambda: 1)
+    spent_then = [(TOKENS, prompt_tokens)]
     async with running(store):
         redis_server.stall()
-        asking = [asyncio.create_task(limits.take([(TOKENS, n)])) for n in (10, 100)]
+        asking = [asyncio.create_task(limits.take([(TOKENS, n)], spent_then)) for n in (10, 100)]
         await until(lambda: bool(store._calls._under_way))
         for each in asking:
             each.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
         redis_server.go_on()
-        await until(lambda: bool(limits.num_untold))
-        assert spent(redis_server) == 110
+        await until(lambda: spent(redis_server) == 110)
+        await until(lambda: not store._calls._under_way)
         await limits.tell()
-        assert spent(redis_server) == 0
+        assert spent(redis_server) == 2 * prompt_tokens
+
+
+async def test_who_leaves_before_the_store_is_asked_pays_as_well(redis_server: RedisServer) -> None:
+    store = new_store(redis_server.url)
+    limits = SharedLimits(store, lambda: 1)
+    async with running(store):
+        async with ten_sent(redis_server, limits):
+            asking = asyncio.create_task(limits.take([(TOKENS, 100)], [(TOKENS, 3)]))
+            await until(lambda: bool(store._calls._waiting))
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        await limits.tell()
+        assert spent(redis_server) == 13
+
+
+async def test_who_would_have_been_refused_pays_nothing_for_leaving(
+    redis_server: RedisServer,
+) -> None:
+    store = new_store(redis_server.url)
+    limits = SharedLimits(store, lambda: 1)
+    async with running(store):
+        assert await limits.take([(TOKENS, TOKENS.tokens)]) is None
+        redis_server.stall()
+        asking = asyncio.create_task(limits.take([(TOKENS, 100)], [(TOKENS, 3)]))
+        await until(lambda: bool(store._calls._under_way))
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert limits.num_untold == 1
+        redis_server.go_on()
+        await until(lambda: not limits.num_untold)
+        assert spent(redis_server) == TOKENS.tokens
 
 
 async def test_what_the_store_refuses_to_count_is_forgotten_as_a_rate_is_paid(
