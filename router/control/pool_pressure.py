@@ -17,7 +17,7 @@ from cluster.identity import Role, WorkerKey
 from router.control.runway import Runway
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
-from router.fleet.worker_room import Need
+from router.fleet.need import Need
 from router.pricing.estimates import Estimates
 from router.telemetry.pressure_metrics import Pressure
 

@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Protocol
 
 from router.fairness.shares import Bill
+from router.fleet.held_room import HeldRoom
 from router.fleet.prompt_turns import Turn
-from router.fleet.worker_room import HeldRoom
 
 
 class PlaceOwner(Protocol):

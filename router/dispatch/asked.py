@@ -9,7 +9,7 @@ from cluster.deadline import Deadline
 from cluster.identity import WorkerKey
 from router.dispatch.outlook import Outlook
 from router.fairness.shares import Bill
-from router.fleet.worker_room import Need
+from router.fleet.need import Need
 from router.telemetry.request_arrival import RequestArrival
 from router.tenants.priority import Priority
 

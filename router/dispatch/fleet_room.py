@@ -14,8 +14,9 @@ from router.dispatch.asked import Asked
 from router.dispatch.kept_worker import KeptWorker
 from router.dispatch.spread_turns import SpreadTurns
 from router.fleet.fleet import Fleet
+from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
-from router.fleet.worker_room import NOTHING, HeldRoom, Need
+from router.fleet.need import NOTHING, Need
 
 
 class Lack(enum.StrEnum):

@@ -9,7 +9,7 @@ from router.dispatch.outlook import Outlook
 from router.dispatch.pricings import Pricings
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.stream import RoutedRequest
-from router.fleet.worker_room import Need
+from router.fleet.need import Need
 from router.pricing.estimates import Estimates
 from router.pricing.policy import MARGIN
 from router.telemetry.decisions import Decision

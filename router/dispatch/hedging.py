@@ -20,8 +20,8 @@ from router.dispatch.running_request import RunFollower, RunningRequest
 from router.dispatch.sending import Sending
 from router.dispatch.stream import RoutedRequest
 from router.dispatch.tied import Attempt, Tied
+from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
-from router.fleet.worker_room import HeldRoom
 from router.telemetry.decisions import Decision
 
 LEAST_LATE_S = 0.05

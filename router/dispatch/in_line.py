@@ -32,9 +32,15 @@ class InLine(Ticket):
             level=asked.priority.level,
             weight=asked.weight,
             due_s=asked.deadline.at_s,
+            came_s=asked.came_s,
             asked=asked,
             place=asyncio.get_running_loop().create_future(),
         )
+
+    @property
+    def is_aged(self) -> bool:
+        """See Ticket."""
+        return self.asked.is_promoted
 
     def foretold(self, wait_s: float) -> Outlook | None:
         """What it will take once it has a place, after `wait_s` in line; None: nothing is known, or

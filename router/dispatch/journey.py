@@ -25,9 +25,9 @@ from router.dispatch.running_request import RunningRequest
 from router.dispatch.stream import ChoiceTokens, FirstPart, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import NothingCame
 from router.fairness.shares import Bill
+from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
 from router.fleet.prompt_turns import Turn
-from router.fleet.worker_room import HeldRoom
 from router.telemetry.decisions import Decision
 from router.tenants.priority import Priority
 

@@ -18,7 +18,7 @@ from operator import itemgetter
 from cluster.deadline import Clock
 from router.dispatch.asked import Asked
 from router.fleet.member import FleetMember
-from router.fleet.worker_room import Need
+from router.fleet.need import Need
 
 MAX_PASSED = 16
 """At the kept worker: they may take longer than they were expected to."""

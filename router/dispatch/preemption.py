@@ -17,7 +17,7 @@ from typing import Protocol
 from cluster.errors import SplitserveError
 from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import Lack, Room
-from router.fleet.worker_room import HeldRoom
+from router.fleet.held_room import HeldRoom
 from router.tenants.priority import NUM_LEVELS, Priority
 
 MAX_LOOKED_AT = 16

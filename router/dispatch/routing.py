@@ -12,8 +12,8 @@ from router.dispatch.fleet_room import free_in_ms
 from router.dispatch.room import cut_to, with_room
 from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import Fleet
+from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
-from router.fleet.worker_room import HeldRoom
 from router.index.prefix_index import PrefixIndex, PrefixMatches
 from router.pricing.estimates import Estimates, link_bytes_per_s
 from router.pricing.policy import choose_route

@@ -24,8 +24,8 @@ from router.dispatch.attempts import may_differ_elsewhere
 from router.dispatch.running_request import RunFollower, RunningRequest
 from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import HEARING_S
+from router.fleet.held_room import HeldRoom
 from router.fleet.prompt_turns import Turn
-from router.fleet.worker_room import HeldRoom
 from router.telemetry.decisions import Decision
 
 

@@ -3,8 +3,10 @@
     class   the highest that waits; one that was passed over MAX_PASSED times goes first, once
     tenant  the smallest counter of its class: see Shares
     ticket  the earliest deadline of its tenant
+    aged    whoever has waited long, the one that came first, when MAX_PASSED others have passed it
 
-So nobody starves: a class has one place in MAX_PASSED + 1 at least, a tenant its share of those.
+So nobody starves: a class has one place in MAX_PASSED + 1 at least, a tenant its share of those;
+and of those who have waited long the n-th that came has its place within n * (MAX_PASSED + 1).
 Pure: places, clocks and futures are its owner's.
 """
 
@@ -33,7 +35,13 @@ class Ticket:
     weight: float
     due_s: float
     """By when it wants its first token."""
+    came_s: float = 0.0
     is_gone: bool = field(default=False, init=False)
+
+    @property
+    def is_aged(self) -> bool:
+        """True from when it has waited long; those that came before it have then, too."""
+        return False
 
 
 _due_s = attrgetter("due_s")
@@ -69,8 +77,7 @@ class _Class:
         if not self._live[tenant]:
             del self._live[tenant], self._tenants[tenant]
         elif len(heap) > 2 * self._live[tenant]:
-            self._tenants[tenant] = [entry for entry in heap if not entry[2].is_gone]
-            heapq.heapify(self._tenants[tenant])
+            self._tenants[tenant] = _those_that_wait(heap)
 
     def first(self) -> Ticket:
         heap = self._tenants[self.shares.next_of(self._live)]
@@ -127,6 +134,9 @@ class Line:
         """`shares`: of each class, by its level."""
         self._classes = [_Class(shares(level)) for level in range(num_levels)]
         self._order = count()
+        self._by_age: list[_Entry] = []
+        """A heap; tickets that are gone stay as those of tenants do."""
+        self._num_past_aged = 0
         self.num_waiting = 0
         """Over all classes."""
 
@@ -141,7 +151,9 @@ class Line:
     def add(self, ticket: Ticket) -> None:
         """Once for each."""
         self.num_waiting += 1
-        self._classes[ticket.level].add((ticket.due_s, next(self._order), ticket))
+        order = next(self._order)
+        self._classes[ticket.level].add((ticket.due_s, order, ticket))
+        heapq.heappush(self._by_age, (ticket.came_s, order, ticket))
 
     def remove(self, ticket: Ticket) -> None:
         """Out of turn, or because it is served; idempotent."""
@@ -149,6 +161,12 @@ class Line:
             ticket.is_gone = True
             self.num_waiting -= 1
             self._classes[ticket.level].remove(ticket)
+            if len(self._by_age) > 2 * self.num_waiting:
+                self._by_age = _those_that_wait(self._by_age)
+
+    def aged(self) -> Ticket | None:
+        """Whose turn it is by its age, whatever its class; it stays."""
+        return self._oldest_aged() if self._num_past_aged >= MAX_PASSED else None
 
     def first(self) -> Ticket | None:
         """Who is next; it stays."""
@@ -165,6 +183,8 @@ class Line:
 
     def serve(self, ticket: Ticket) -> None:
         """It has a place; classes below it have been passed over."""
+        aged = self._oldest_aged()
+        self._num_past_aged = 0 if aged in (None, ticket) else self._num_past_aged + 1
         self.remove(ticket)
         for below in self._classes[ticket.level + 1 :]:
             below.num_passed += below.num_waiting > 0
@@ -190,3 +210,15 @@ class Line:
         waiting = [level for level, each in enumerate(self._classes) if each.num_waiting]
         passed = [level for level in waiting if self._classes[level].num_passed >= MAX_PASSED]
         return next(iter(passed or waiting), None)
+
+    def _oldest_aged(self) -> Ticket | None:
+        while self._by_age and self._by_age[0][2].is_gone:
+            heapq.heappop(self._by_age)
+        oldest = self._by_age[0][2] if self._by_age else None
+        return oldest if oldest is not None and oldest.is_aged else None
+
+
+def _those_that_wait(heap: list[_Entry]) -> list[_Entry]:
+    waiting = [entry for entry in heap if not entry[2].is_gone]
+    heapq.heapify(waiting)
+    return waiting

@@ -14,7 +14,7 @@ from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import Unreserved
 from router.dispatch.outlook import Outlook
-from router.fleet.worker_room import Need
+from router.fleet.need import Need
 from tests.manual_clock import ManualClock
 from tests.router.fake_decode_worker import until
 

@@ -23,7 +23,7 @@ from router.fleet.changes import Changes
 from router.fleet.cooldown import Cooldown
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
-from router.fleet.worker_room import Need
+from router.fleet.need import Need
 from router.tenants.priority import Priority
 from tests.manual_clock import ManualClock
 from tests.router.planes import member_of

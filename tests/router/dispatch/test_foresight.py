@@ -18,7 +18,7 @@ from router.dispatch.pricings import MAX_PRICED, TOKENS_PER_S, Pricings
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.stream import RoutedRequest
 from router.fairness.shares import LEAST_CHARGE
-from router.fleet.worker_room import Need
+from router.fleet.need import Need
 from router.pricing.estimates import Estimates
 from router.tenants.priority import Priority
 from tests.manual_clock import ManualClock

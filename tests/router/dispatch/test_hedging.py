@@ -16,7 +16,9 @@ from router.dispatch import retry_budget
 from router.dispatch.hedging import _has_spare
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
 from router.fairness.shares import ANSWER_WEIGHT
-from router.fleet.worker_room import NOTHING, HeldRoom, Need, WorkerRoom
+from router.fleet.held_room import HeldRoom
+from router.fleet.need import NOTHING, Need
+from router.fleet.worker_room import WorkerRoom
 from router.tenants.priority import Priority
 from tests.router.dispatch_bench import PROMPT, collect, is_idle, request, router
 from tests.router.fake_decode_worker import (

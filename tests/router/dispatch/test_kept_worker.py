@@ -8,7 +8,7 @@ import pytest
 
 from router.dispatch.asked import PROMOTED_AFTER_S
 from router.dispatch.next_look import NextLook
-from router.fleet.worker_room import Need
+from router.fleet.need import Need
 from router.tenants.priority import Priority
 from tests.manual_clock import ManualClock
 from tests.router.dispatch.test_fleet_room import ALL_SEATS, NUM_SEATS, one, workers

@@ -13,7 +13,9 @@ from router.dispatch.fleet_room import Lack, Unreserved
 from router.dispatch.outlook import Outlook
 from router.fairness.counters import MemoryCounters
 from router.fairness.shares import LEAST_CHARGE, Shares
-from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
+from router.fleet.held_room import HeldRoom
+from router.fleet.need import Need
+from router.fleet.worker_room import WorkerRoom
 from router.tenants.priority import Priority
 from tests.router.fake_decode_worker import until
 

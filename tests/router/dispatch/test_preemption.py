@@ -16,7 +16,9 @@ from router.dispatch.asked import PROMOTED_AFTER_S, Asked
 from router.dispatch.fleet_room import Lack
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.fairness.shares import ANSWER_WEIGHT
-from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
+from router.fleet.held_room import HeldRoom
+from router.fleet.need import Need
+from router.fleet.worker_room import WorkerRoom
 from router.tenants.priority import Priority
 from tests.router.dispatch.test_admission import Boundless, Foretold
 from tests.router.dispatch_bench import collect, is_idle, request, router

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from router.fleet.need import Need
 from router.fleet.request_share import GivenElsewhere
 from router.fleet.seat_part import SeatPart
-from router.fleet.worker_room import Need
 from tests.router.dispatch.test_fleet_room import NUM_SEATS, Workers, one, workers
 
 NAMES = ("a", "b")

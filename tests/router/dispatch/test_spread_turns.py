@@ -14,8 +14,8 @@ from router.dispatch.asked import Asked
 from router.dispatch.outlook import Outlook
 from router.dispatch.spread_turns import ACTIVE_S, CLOSE, SpreadTurns
 from router.fleet.member import FleetMember
+from router.fleet.need import Need
 from router.fleet.prompt_turns import MAX_AHEAD_MS, PromptTurns
-from router.fleet.worker_room import Need
 from router.tenants.priority import Priority
 from tests.manual_clock import ManualClock
 from tests.router.planes import member_of

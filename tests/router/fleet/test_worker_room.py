@@ -6,7 +6,9 @@ import random
 from dataclasses import replace
 
 from cluster.generation import EngineLoad
-from router.fleet.worker_room import NOTHING, HeldRoom, Need, WorkerRoom
+from router.fleet.held_room import HeldRoom
+from router.fleet.need import NOTHING, Need
+from router.fleet.worker_room import WorkerRoom
 
 BLOCK = 16
 
