@@ -17,6 +17,7 @@ from router.fleet.fleet import Fleet
 from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
 from router.fleet.need import NOTHING, Need
+from router.fleet.worker_room import RoomPart
 
 
 class Lack(enum.StrEnum):
@@ -59,7 +60,7 @@ class Room(Protocol):
         """Once for each part: its request is at its workers, or goes nowhere."""
         ...
 
-    def in_vain(self, need: Need) -> frozenset[HeldRoom]:
+    def in_vain(self, need: Need) -> frozenset[RoomPart]:
         """Parts that make no room for it: their workers have that already."""
         ...
 
@@ -84,7 +85,7 @@ class Unreserved:
     def is_used(self) -> None:
         """Nothing was counted."""
 
-    def in_vain(self, need: Need) -> frozenset[HeldRoom]:
+    def in_vain(self, need: Need) -> frozenset[RoomPart]:
         """Nothing was held."""
         return frozenset()
 
@@ -145,7 +146,7 @@ class FleetRoom:
         """See Room."""
         self._num_granted -= 1
 
-    def in_vain(self, need: Need) -> frozenset[HeldRoom]:
+    def in_vain(self, need: Need) -> frozenset[RoomPart]:
         """See Room."""
         roomy = (item.room for item in self._decode if item.room.has(need))
         return frozenset().union(*(room.holds for room in roomy))

@@ -9,20 +9,46 @@ so is each token of an answer that was made: held is what is still to come. What
 cached of a prompt is taken off it. Where the worker's ranks share its blocks, a request has to fit
 at one of them as well. A worker that has nothing of ours takes one, whatever it says of others, for
 that may be old: where no other router says that all seats are promised, or where it needs several,
-which no other router keeps for it.
+which no other router keeps for it. Words of routers are some time apart: between two of them it
+promises a part of what is free, else two would promise all of it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cluster.generation import EngineLoad
 from router.fleet.need import NOTHING, Need
 from router.fleet.request_share import NOTHING_ELSEWHERE, GivenElsewhere
 from router.fleet.seat_part import ALL_SEATS, SeatPart
 
-if TYPE_CHECKING:
-    from router.fleet.held_room import HeldRoom
+
+class RoomPart(Protocol):
+    """A request's part of it: `router.fleet.held_room`."""
+
+    prompt_tokens: int
+    """To be computed or read there, before the next token."""
+    answer_tokens: int
+    """To be made, as last counted."""
+
+    @property
+    def num_seqs(self) -> int:
+        """That it has seats for."""
+        ...
+
+    @property
+    def rest(self) -> Need:
+        """Of it, as last counted: to be computed and made."""
+        ...
+
+    @property
+    def whole(self) -> Need:
+        """That the worker has back when it ends."""
+        ...
+
+    def settle(self) -> None:
+        """Counts what is still to come."""
+        ...
 
 
 class WorkerRoom:
@@ -35,6 +61,7 @@ class WorkerRoom:
         "_holds",
         "_is_settled",
         "_max_seqs",
+        "_most_seqs",
         "_others",
         "_part",
         "_receiving_tokens",
@@ -57,7 +84,9 @@ class WorkerRoom:
         self._others = 0
         self._elsewhere = NOTHING_ELSEWHERE
         self._part = ALL_SEATS
-        self._holds: set[HeldRoom] = set()
+        self._most_seqs = max_seqs
+        """Of ours, until others have said more."""
+        self._holds: set[RoomPart] = set()
         self._is_settled = True
         """False where answers may have grown since they were counted."""
         self.held_seqs = 0
@@ -67,7 +96,7 @@ class WorkerRoom:
         """Of these, of prompts."""
 
     @property
-    def holds(self) -> frozenset[HeldRoom]:
+    def holds(self) -> frozenset[RoomPart]:
         """The parts of it that requests of this router have."""
         return frozenset(self._holds)
 
@@ -83,6 +112,8 @@ class WorkerRoom:
     def promised_elsewhere(self, given: GivenElsewhere, part: SeatPart) -> None:
         """By other routers, in place of what was known; `part`: that this one may have."""
         self._elsewhere, self._part = given, part
+        num_free = self._max_seqs - self.held_seqs - max(self._others, given.num_seqs)
+        self._most_seqs = self.held_seqs + part.before_next_word(max(0, num_free))
 
     def has(self, need: Need, cached_tokens: int = 0) -> bool:
         """True where one more with that need is not too many, so many tokens of its prompt being
@@ -101,23 +132,23 @@ class WorkerRoom:
         tokens = need.num_tokens - cached_tokens - ended.num_tokens
         return not num_ours or self._has_tokens(tokens)
 
-    def add(self, hold: HeldRoom) -> None:
+    def add(self, hold: RoomPart) -> None:
         """By the part itself, once; `remove` takes it away."""
         self._holds.add(hold)
         self._count(hold, 1)
 
-    def remove(self, hold: HeldRoom) -> None:
+    def remove(self, hold: RoomPart) -> None:
         """By the part itself."""
         self._holds.remove(hold)
         self._count(hold, -1)
 
-    def recount(self, hold: HeldRoom) -> None:
+    def recount(self, hold: RoomPart) -> None:
         """What is still to come of it has changed."""
         self._count(hold, -1)
         hold.settle()
         self._count(hold, 1)
 
-    def _count(self, hold: HeldRoom, sign: int) -> None:
+    def _count(self, hold: RoomPart, sign: int) -> None:
         self.held_seqs += sign * hold.num_seqs
         self.held_tokens += sign * (hold.prompt_tokens + hold.answer_tokens)
         self.held_prompt_tokens += sign * hold.prompt_tokens
@@ -131,6 +162,8 @@ class WorkerRoom:
             has_few = need.num_seqs > 1 or self._max_seqs < self._part.num_parts
             return has_few or promised < self._max_seqs
         num_seqs = num_ours + need.num_seqs
+        if need.num_seqs == 1 and num_seqs > self._most_seqs:
+            return False
         has_free = num_seqs + max(self._others, promised) <= self._max_seqs
         return has_free and num_seqs <= self._part.seats(self._max_seqs)
 

@@ -81,9 +81,9 @@ class FleetWords:
 
     def take_in(self) -> None:
         """What others have said has changed, or may have."""
-        waiting = self._others.waiting
+        waiting, num_routers = self._others.waiting, self._others.num_alive
         for item in self._fleet.members:
-            part = SeatPart.of_router(self._own_name, waiting, item.key)
+            part = SeatPart.of_router(self._own_name, waiting, item.key, num_routers)
             item.hear_elsewhere(self._others.given_to(item.key, item.given), part)
         if self.line is not None and self.line.num_queued:
             self.line.look()
