@@ -37,6 +37,8 @@ PROMPT_TOKENS = 200
 ANSWER_TOKENS = 6
 CAPACITY_PER_S = NUM_WORKERS * 1000 / (PROMPT_TOKENS * TOKEN_MS)
 QUIET_PER_S = 4.0
+NUM_ROUNDS = 4
+"""Quiet and flood take turns: a busy neighbour hits both."""
 DEADLINE_S = 2.0
 MEAN_STAY_S = 0.25
 """Of a request at its worker: what began in the last moments ends after them."""
@@ -119,15 +121,22 @@ def main() -> int:
 
 
 async def _measure(load: Load, keys: dict[str, str], seconds: float) -> list[Row]:
-    brief_s = seconds / 2
     await load.ask_at_random(keys["victim"], CAPACITY_PER_S / 2, 5.0)  # until rates are known
-    quiet = await load.ask_at_random(keys["victim"], QUIET_PER_S, brief_s)
-    flooded, _ = await asyncio.gather(
-        load.ask_at_random(keys["victim"], QUIET_PER_S, brief_s),
-        load.ask_at_random(keys["flood"], 10 * QUIET_PER_S, brief_s),
-    )
+    quiet, flooded = list[Answer](), list[Answer]()
+    for _ in range(NUM_ROUNDS):
+        quiet += await load.ask_at_random(keys["victim"], QUIET_PER_S, seconds / 2 / NUM_ROUNDS)
+        flooded += await _beside_a_flood(load, keys, seconds / 2 / NUM_ROUNDS)
     answers = await load.ask_at_random(keys["flood"], 3 * CAPACITY_PER_S, seconds)
     return [*_flood_rows(quiet, flooded), *_overload_rows(answers, seconds)]
+
+
+async def _beside_a_flood(load: Load, keys: dict[str, str], seconds: float) -> list[Answer]:
+    """The victim's."""
+    victims, _ = await asyncio.gather(
+        load.ask_at_random(keys["victim"], QUIET_PER_S, seconds),
+        load.ask_at_random(keys["flood"], 10 * QUIET_PER_S, seconds),
+    )
+    return victims
 
 
 def _flood_rows(quiet: list[Answer], flooded: list[Answer]) -> list[Row]:

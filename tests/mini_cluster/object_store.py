@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -40,9 +41,7 @@ from tests.mini_cluster.metadata import (
     timestamp,
     without_version,
 )
-
-_QUIET_VERSIONS = 50
-"""A watcher is told the version at least so often, though nothing of its own has changed."""
+from tests.mini_cluster.watching import bookmark, changes_after
 
 
 class Key(NamedTuple):
@@ -200,16 +199,11 @@ class ObjectStore:
         if since is None:
             for found in self.select(resource, namespace, matches):
                 yield Event("ADDED", found)
-            yield _bookmark(seen)
-        told = seen
-        while True:
-            for change in self._history.since(seen):
-                seen = change.version
-                event = _event(change, resource, namespace, matches)
-                if event is not None or seen - told >= _QUIET_VERSIONS:
-                    told = seen
-                    yield event or _bookmark(seen)
-            await self._history.wait_for_more(seen)
+            yield bookmark(seen)
+        later = changes_after(seen, self._history, resource, namespace=namespace, matches=matches)
+        async with aclosing(later):
+            async for event in later:
+                yield event
 
     async def wait_for_more(self, version: int) -> None:
         """Until anything has been written after it. Whoever calls bounds the wait."""
@@ -282,16 +276,3 @@ class ObjectStore:
         named = owners(found) if found else set()
         if named and not named & {each["metadata"]["uid"] for each in self._objects.values()}:
             self.delete(*key)
-
-
-def _event(change: Change, resource: str, namespace: str, matches: Matches) -> Event | None:
-    if change.resource != resource:
-        return None
-    if namespace not in ("", change.after["metadata"].get("namespace", "")):
-        return None
-    type_ = change.seen_by(matches)
-    return None if type_ is None else Event(type_, deepcopy(change.after))
-
-
-def _bookmark(version: int) -> Event:
-    return Event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
