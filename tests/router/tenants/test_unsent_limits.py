@@ -13,6 +13,7 @@ from cluster.deadline import Sleep
 from cluster.process.background import Background, nothing_needed
 from router.store.patience import Patience
 from router.tenants import shared_limits
+from router.tenants.account import Account
 from router.tenants.limits import LimitKind, Rate, TokenBudget
 from router.tenants.shared_limits import SharedLimits
 from tests.manual_clock import ManualClock
@@ -131,6 +132,28 @@ async def test_who_leaves_before_the_store_is_asked_pays_as_well(redis_server: R
             await asyncio.gather(asking, return_exceptions=True)
         await limits.tell()
         assert spent(redis_server) == 13
+
+
+async def test_a_prompt_that_was_counted_is_paid_and_an_answer_that_never_began_is_not(
+    redis_server: RedisServer,
+) -> None:
+    store = new_store(redis_server.url)
+    limits = SharedLimits(store, lambda: 1)
+    account = Account([TOKENS, Rate("key/requests", LimitKind.REQUESTS, 60.0)], limits)
+    async with running(store):
+        redis_server.stall()
+        asking = [asyncio.create_task(each) for each in (account.enter(), account.reserve(30, 100))]
+        await until(lambda: bool(store._calls._under_way))
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        redis_server.go_on()
+        await until(lambda: spent(redis_server) == 130)
+        await until(lambda: not store._calls._under_way)
+        await limits.tell()
+        assert spent(redis_server) == 30
+        (_, _), (_, requests) = account.left()
+        assert requests.amount < 10, "one has come"
 
 
 async def test_who_would_have_been_refused_pays_nothing_for_leaving(
