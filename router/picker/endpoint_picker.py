@@ -103,12 +103,14 @@ class EndpointPicker:
                 request = checked.prepared.routed
                 async with self._passing.passed(request, call.among) as passed:
                     await self._pick(call, checked, passed, body)
-                    await self._follow(call, passed, outcome)
+                    last = await self._follow(call, passed, outcome)
             except SplitserveError as error:
                 outcome.error = error
                 raise
             finally:
                 settle(reservation, checked.prepared, outcome.num_made, outcome.error)
+            if last is not None:
+                await call.pass_on(last)
 
     async def _pick(
         self, call: GatewayCall, checked: Checked, passed: PassedRequest, body: bytes
@@ -132,9 +134,12 @@ class EndpointPicker:
         for reply in replies:
             await call.say(reply)
 
-    async def _follow(self, call: GatewayCall, passed: PassedRequest, outcome: _Outcome) -> None:
+    async def _follow(
+        self, call: GatewayCall, passed: PassedRequest, outcome: _Outcome
+    ) -> wire.ProcessingRequest | None:
         """Until the gateway has no more to say, or has said nothing for as long as a worker may
-        be silent: then it counts no more, and the answer goes on without us."""
+        be silent: then it counts no more, and the answer goes on without us. The last part of it
+        is still to be passed on."""
         limits = outcome.checked.prepared.routed.limits
         deadline = limits.to_first_token
         while (message := await call.answer_part(deadline)) is not None:
@@ -145,7 +150,9 @@ class EndpointPicker:
                 outcome.take(message.response_body, passed)
             if outcome.is_over:
                 break
+            await call.pass_on(message)
         outcome.end(passed)
+        return message
 
 
 class _Outcome:

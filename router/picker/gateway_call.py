@@ -75,16 +75,17 @@ class GatewayCall:
             ) from None
 
     async def answer_part(self, deadline: Deadline) -> wire.ProcessingRequest | None:
-        """The next of the answer, which goes on to the client as it is; None: there is no more, or
-        it did not come in time."""
+        """The next of the answer, to be passed on; None: there is no more, or it did not come in
+        time."""
         try:
-            message = await self._read(deadline.remaining_s)
+            return await self._read(deadline.remaining_s)
         except SlowRequest:
             return None
-        if message is not None:
-            is_echoed = self._modes.response_body_mode == _DUPLEX
-            await self.say(go_on(message, is_echoed=is_echoed))
-        return message
+
+    async def pass_on(self, message: wire.ProcessingRequest) -> None:
+        """To the client, as it is. With the last part the gateway may break the call off at once:
+        whoever has something to do with it does so before."""
+        await self.say(go_on(message, is_echoed=self._modes.response_body_mode == _DUPLEX))
 
     async def say(self, reply: GatewayReply) -> None:
         """To the gateway."""
