@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -10,25 +10,29 @@ import msgspec
 
 from cluster.errors import Cancelled, SplitserveError
 from cluster.process.loop_share import LoopShare
-from router.api.answers.bodies import UsageBody
-from router.api.answers.shape import AnswerShape, ChunkFrame, Envelope, GatheredChoice
+from router.api.answers.shape import AnswerShape, Envelope, GatheredChoice
 from router.api.answers.tally import Tally
 from router.api.http.errors import error_body
 from router.api.http.event_stream import EventStream
 from router.api.http.exchange import Exchange
 from router.api.reading.plan import AnswerOptions
+from router.api.telling import ChunkWriter, EventTaker, GatheringTaker
 from router.dispatch.stream import Completed
-from router.front.events import ScoredPrompt
+from router.front.events import DeltaTaker, ScoredPrompt
 from router.front.fan_out import IndexedEvent
 from router.front.resumption import Resumable
 from router.text.choice import TextDelta
+
+BeginEvents = Callable[[DeltaTaker], AsyncGenerator[IndexedEvent, None]]
+"""Begins the events of a request. Of one prompt the taker may be given deltas, which are then not
+among them."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
     """One request's events with the words to tell them in."""
 
-    events: AsyncGenerator[IndexedEvent, None]
+    begin: BeginEvents
     shape: AnswerShape
     envelope: Envelope
     tally: Tally
@@ -45,24 +49,24 @@ class Generation:
 
     async def answer(self, exchange: Exchange) -> None:
         """Runs to the end. Closing the events, whatever happens, cancels them upstream."""
-        async with aclosing(self.events) as events:
-            if self.options.stream:
-                await self._stream(exchange, events)
-            else:
-                await self._whole(exchange, events)
+        if self.options.stream:
+            await self._stream(exchange)
+        else:
+            await self._whole(exchange)
 
-    async def _whole(self, exchange: Exchange, events: AsyncGenerator[IndexedEvent, None]) -> None:
+    async def _whole(self, exchange: Exchange) -> None:
         num_choices = self.num_prompts * self.num_choices
         gathered = [self.shape.gathered(index) for index in range(num_choices)]
-        async for prompt, event in events:
-            if isinstance(event, Completed):
-                self.tally.end(event)
-            elif isinstance(event, ScoredPrompt):
-                await self.shape.take_prompt(prompt, event)
-            else:
-                gathered[self._index(prompt, event)].add(event)
-                if event.tokens:
-                    await self.share.breathe()
+        async with aclosing(self.begin(GatheringTaker(gathered, self.tally))) as events:
+            async for prompt, event in events:
+                if isinstance(event, Completed):
+                    self.tally.end(event)
+                elif isinstance(event, ScoredPrompt):
+                    await self.shape.take_prompt(prompt, event)
+                else:
+                    gathered[self._index(prompt, event)].add(event)
+                    if event.tokens:
+                        await self.share.breathe()
         await exchange.reply(await self._body(gathered))
 
     async def _body(self, gathered: Sequence[GatheredChoice]) -> bytes:
@@ -78,11 +82,11 @@ class Generation:
             prompt_logprobs=self.shape.prompt_logprobs,
         )
 
-    async def _stream(self, exchange: Exchange, events: AsyncGenerator[IndexedEvent, None]) -> None:
+    async def _stream(self, exchange: Exchange) -> None:
         """Headers go out with the first event or ping: what fails before has its own status."""
         async with EventStream(exchange, self.ping_interval_s) as stream:
             try:
-                await self._send_events(stream, events)
+                await self._send_events(stream)
             except Cancelled:
                 raise
             except SplitserveError as error:
@@ -91,53 +95,43 @@ class Generation:
                 await stream.send(error_body(error))
             await stream.end()
 
-    async def _send_events(
-        self, stream: EventStream, events: AsyncGenerator[IndexedEvent, None]
-    ) -> None:
-        frame = ChunkFrame(self.envelope, self.shape.chunk_object_name)
-        seen = set() if self.resumable is None else self.resumable.place.begun_choices
-        async for prompt, event in events:
-            if isinstance(event, TextDelta):
-                if (chunk := self._chunk(prompt, event, seen, frame)) is None:
-                    continue
-                if not stream.send_now(chunk):
-                    await stream.send(chunk)
-                if event.tokens:
-                    await self.share.breathe()
-            elif isinstance(event, Completed):
-                self.tally.end(event)
-            else:
-                await self.shape.take_prompt(prompt, event)
+    async def _send_events(self, stream: EventStream) -> None:
+        writer = self._writer()
+        async with aclosing(self.begin(EventTaker(writer, stream))) as events:
+            async for prompt, event in events:
+                if isinstance(event, TextDelta):
+                    if (chunk := writer.chunk(prompt, event)) is None:
+                        continue
+                    await self._send(stream, chunk)
+                    if event.tokens:
+                        await self.share.breathe()
+                elif isinstance(event, Completed):
+                    self.tally.end(event)
+                else:
+                    await self.shape.take_prompt(prompt, event)
         if self.options.include_usage or self.options.timings:
-            await stream.send(self._named(self._last_chunk()))
+            await stream.send(writer.named(self._last_chunk()))
+
+    async def _send(self, stream: EventStream, chunk: bytes) -> None:
+        if stream.takes_now():
+            stream.send_now(chunk)
+        else:
+            await stream.send(chunk)
+
+    def _writer(self) -> ChunkWriter:
+        return ChunkWriter(
+            self.shape,
+            self.envelope,
+            self.tally,
+            self.options,
+            num_choices=self.num_choices,
+            resumable=self.resumable,
+        )
 
     def _index(self, prompt: int, delta: TextDelta) -> int:
         index = prompt * self.num_choices + delta.choice
         self.tally.count(index, delta)
         return index
-
-    def _chunk(
-        self, prompt: int, delta: TextDelta, seen: set[int], frame: ChunkFrame
-    ) -> bytes | None:
-        """None: the client has it."""
-        index = self._index(prompt, delta)
-        if self.resumable is not None:
-            if (rest := self.resumable.place.rest_of(delta)) is None:
-                return None
-            delta = rest
-        choice = self.shape.chunk(index, delta, first=index not in seen)
-        seen.add(index)
-        return self._named(frame.encode(choice, self._chunk_usage()))
-
-    def _named(self, data: bytes) -> bytes:
-        """With a line of its own for the event's id, where there is one."""
-        event_id = None if self.resumable is None else self.resumable.event_id
-        return data if event_id is None else b"%b\nid: %b" % (data, event_id.encode())
-
-    def _chunk_usage(self) -> UsageBody | None | msgspec.UnsetType:
-        if self.options.continuous_usage:
-            return self.tally.usage()
-        return None if self.options.include_usage else msgspec.UNSET
 
     def _last_chunk(self) -> bytes:
         return self.envelope.encode(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,7 +24,8 @@ from router.api.stream_again import EVENT_HEADER, ToldStream, check_resumable, r
 from router.dispatch.time_limits import TimeLimits
 from router.front.body_account import HeldBody
 from router.front.doors import DoorContext
-from router.front.fan_out import merge
+from router.front.events import DeltaTaker
+from router.front.fan_out import IndexedEvent, merge
 from router.front.generation_request import GenerationRequest
 from router.front.pipeline import check_scored
 from router.front.prepared_generation import PreparedGeneration
@@ -132,9 +134,8 @@ class GenerationEndpoint:
         options: AnswerOptions,
         resumable: Resumable | None,
     ) -> Generation:
-        pipeline = self._door.pipeline
         return Generation(
-            events=merge([pipeline.stream(each) for each in prepared], self._door.share),
+            begin=partial(self._events, prepared),
             shape=shape,
             envelope=envelope,
             tally=Tally([len(each.routed.token_ids) for each in prepared]),
@@ -145,6 +146,13 @@ class GenerationEndpoint:
             resumable=resumable,
             ping_interval_s=self._door.door_limits.ping_interval_s,
         )
+
+    def _events(
+        self, prepared: list[PreparedGeneration], taker: DeltaTaker
+    ) -> AsyncGenerator[IndexedEvent, None]:
+        """Only of one prompt are deltas the taker's."""
+        pipeline, only = self._door.pipeline, taker if len(prepared) == 1 else None
+        return merge([pipeline.stream(each, only) for each in prepared], self._door.share)
 
     async def _prepare(
         self, plan: Plan, exchange: Exchange, limits: TimeLimits

@@ -32,6 +32,7 @@ from router.dispatch.chronicle import Chronicle
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
+from router.dispatch.handing_on import HandingOn
 from router.dispatch.hedging import Hedging
 from router.dispatch.journey import Journey, Others
 from router.dispatch.last_word import summed_up, summed_up_alone
@@ -49,6 +50,7 @@ from router.dispatch.stream import (
     StreamEvent,
 )
 from router.fairness.shares import Bill
+from router.fleet.token_taker import TakerFault, TokenTaker
 from router.telemetry.decisions import Decision
 from router.telemetry.request_arrival import RequestArrival
 from router.telemetry.request_course import RequestCourse
@@ -86,7 +88,10 @@ class Dispatcher:
         metrics.watch_retries(lambda: rules.budget.used_share)
 
     async def generate(
-        self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
+        self,
+        request: RoutedRequest,
+        counts: Sequence[ChoiceCount] | None = None,
+        taker: TokenTaker | None = None,
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
         with (
@@ -98,6 +103,8 @@ class Dispatcher:
             while True:
                 try:
                     with self._hedging.sent(journey, decision) as run:
+                        if taker is not None:
+                            run.hand_to(HandingOn(journey, taker))
                         while isinstance(event := await run.next(), (ChoiceTokens, PromptTokens)):
                             if journey.take(event):
                                 yield event
@@ -277,4 +284,6 @@ def _outcome_of(end: BaseException) -> str:
     """An error's code; "cancelled" when the caller closed the iterator or was cancelled."""
     if isinstance(end, SplitserveError):
         return status_of(end).code
+    if isinstance(end, TakerFault):
+        return "cancelled"  # its reader has ended it
     return status_of(InternalError("")).code if isinstance(end, Exception) else "cancelled"

@@ -24,6 +24,7 @@ from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, Route
 from router.dispatch.time_limits import ProgressWatch, TimeLimits
 from router.fleet.fleet import Fleet
 from router.fleet.request_stream import Ended, RequestStream, StreamListener
+from router.fleet.token_taker import TokenTaker
 from router.index.prefix_index import PrefixIndex
 from router.pricing.route import Route, RoutingView
 from router.telemetry.request_course import Leg
@@ -101,6 +102,10 @@ class RunningRequest:
             return message.usage, message.timing
         scored = [prompt_token_from_wire(token) for token in message.tokens]
         return PromptTokens(message.first_index, scored)
+
+    def hand_to(self, taker: TokenTaker) -> None:
+        """Tokens that come while `next` waits are the taker's, but for the first ones."""
+        self._stream.hand_to(taker)
 
     def finish(self, choice: int, *, is_last: bool) -> None:
         """No more of a choice, please. After the last one, `next` ends within FINISH_TIMEOUT_S."""

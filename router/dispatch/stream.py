@@ -11,6 +11,7 @@ from cluster.errors import SplitserveError
 from cluster.generation import BegunChoice, PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
+from router.fleet.token_taker import TokenTaker
 from router.fleet.unread import ChoiceTokens as ChoiceTokens
 from router.tenants.priority import Priority
 from router.text.choice_count import ChoiceCount
@@ -179,10 +180,17 @@ class TokenSource(Protocol):
     """What the front of the router needs: the Dispatcher, or a fake of it in tests."""
 
     def generate(
-        self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
+        self,
+        request: RoutedRequest,
+        counts: Sequence[ChoiceCount] | None = None,
+        taker: TokenTaker | None = None,
     ) -> AsyncGenerator[StreamEvent, None]:
         """Runs one request: PromptTokens where asked for, ChoiceTokens in order, then exactly one
         Completed, or an error.
+
+        `taker`: may be given ChoiceTokens that come while the iteration waits for the next event,
+        but never the first; they are counted as others are, and not given twice. What it raises
+        ends the iteration, as a TakerFault.
 
         `counts`: the reader's, one for each choice; tokens are told to them before they are given.
         A choice that its reader stops gets no more and ends on its worker. Completed's usage has

@@ -26,6 +26,7 @@ from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, Route
 from router.dispatch.time_limits import HEARING_S
 from router.fleet.held_room import HeldRoom
 from router.fleet.prompt_turns import Turn
+from router.fleet.token_taker import TokenTaker
 from router.telemetry.decisions import Decision
 
 
@@ -103,6 +104,9 @@ class Tied:
                 if attempt is self._attempts.get(self._current):
                     raise
                 attempt.close()  # another one goes on
+
+    def hand_to(self, taker: TokenTaker) -> None:
+        """Nothing is: of two attempts only `next` knows whose tokens are heard."""
 
     def close(self) -> None:
         """Cancels whatever has not ended; idempotent."""

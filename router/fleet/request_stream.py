@@ -4,7 +4,8 @@
                                   finish of a choice, and close, by the consumer at any time
 
 What comes is told to the listener in that moment, however far the consumer has read. A consumer
-that is behind gets the tokens of a choice that have come meanwhile in one piece.
+that is behind gets the tokens of a choice that have come meanwhile in one piece; one that waits may
+have a taker, who gets them without its being woken (token_taker.py).
 Holds at most what the request may produce: a worker that sends more has broken the contract. And at
 most so many bytes that nobody reads (unread.py): a client that lags further behind has left.
 """
@@ -21,12 +22,13 @@ import msgspec
 
 from cluster.deadline import Clock
 from cluster.errors import Cancelled, InternalError, SplitserveError, from_code
-from cluster.generation import Timing, Usage
+from cluster.generation import GeneratedToken, Timing, Usage
 from cluster.prompt_stages import PromptStages, stages_from_wire
 from cluster.wire import reason_from_wire, timing_from_wire, token_from_wire, usage_from_wire
-from protos import worker_pb2
+from protos import generation_pb2, worker_pb2
+from router.fleet.token_taker import TakerFault, TokenTaker
 from router.fleet.unread import ChoiceTokens, UnreadBytes
-from router.fleet.wakes import Waiter, Wakes, wake
+from router.fleet.wakes import Wakes
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +40,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 WorkerMessage = worker_pb2.PromptTokens | ChoiceTokens | Ended
-_Item = WorkerMessage | SplitserveError
+_Item = WorkerMessage | SplitserveError | TakerFault
 PARSED_PER_PACKED_BYTE = 4
 """Of a message's own memory, about."""
 MAX_JOINED_TOKENS = 256
@@ -71,6 +73,7 @@ class RequestStream:
         *,
         max_tokens: int,
         max_prompt_tokens: int = 0,
+        has_logprobs: bool = True,
         on_finish: Callable[[int], None],
         on_close: Callable[[], None],
         listener: StreamListener = NOBODY,
@@ -78,18 +81,23 @@ class RequestStream:
         wakes: Wakes | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_close`: nobody
+        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `has_logprobs`: False:
+        nobody asked for those of the answer, and none is looked for. `on_close`: nobody
         waits for it any more, which the worker is to be told unless it knows; once at most.
         `unread`: the router's, which this stream counts its part in. `wakes`: of the session, which
         flushes them; None: who waits is woken at once."""
         self._tokens_left = max_tokens
+        self._token_of = token_from_wire if has_logprobs else _bare_token
         self._prompt_tokens_left = max_prompt_tokens
         self._on_finish = on_finish
         self._on_close = on_close
         self._listener = listener
         self._items: deque[_Item] = deque()
-        self._waiter: Waiter | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._wakes = wakes
+        self._is_due = False
+        """With the wakes."""
+        self._taker: TokenTaker | None = None
         self._over = False
         self._all_unread = unread or UnreadBytes()
         self._unread_bytes = 0
@@ -117,11 +125,11 @@ class RequestStream:
         if not self._over:
             self._listener.on_computed(computed)
 
-    def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
-        """New tokens of one choice."""
+    def add_tokens(self, tokens: worker_pb2.Tokens, now_s: float | None = None) -> None:
+        """New tokens of one choice. `now_s`: of the frame that they came in; None: now."""
         is_first = self.last_token_s is None
-        self.last_token_s = now_s = self._clock()
-        own = [token_from_wire(token) for token in tokens.tokens]
+        self.last_token_s = now_s = self._clock() if now_s is None else now_s
+        own = [self._token_of(token) for token in tokens.tokens]
         self._tokens_left -= len(own)
         if self._tokens_left < 0:
             self.fail(InternalError("the decode worker sent more tokens than were asked for"))
@@ -151,8 +159,31 @@ class RequestStream:
             self._on_close()
             self._listener.on_end(error)
 
+    def hand_to(self, taker: TokenTaker) -> None:
+        """Tokens that come while `next` waits are the taker's, but for the first ones."""
+        self._taker = taker
+
+    def hand_on(self) -> None:
+        """See TokenReader. Whoever waits goes on waiting where the taker has taken all."""
+        self._is_due = False
+        taker, waiter = self._taker, self._waiter
+        if taker is not None and waiter is not None and not waiter.done():
+            self._give(taker)
+        if self._items:
+            self._wake()
+
+    def _give(self, taker: TokenTaker) -> None:
+        items = self._items
+        try:
+            while items and isinstance(item := items[0], ChoiceTokens) and taker.is_ready():
+                items.popleft()
+                taker.take(self._read(item))
+        except Exception as error:
+            items.appendleft(TakerFault(error))
+
     async def next(self) -> WorkerMessage:
-        """The next message; nothing may be asked for after Ended. Raises the request's error."""
+        """The next message; nothing may be asked for after Ended. Raises the request's error, and
+        TakerFault."""
         items = self._items
         while not items:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -160,7 +191,7 @@ class RequestStream:
         item = items.popleft()
         if isinstance(item, ChoiceTokens):
             return self._read(item)
-        if isinstance(item, SplitserveError):
+        if isinstance(item, (SplitserveError, TakerFault)):
             raise item
         self._count(-_num_bytes_of(item))
         return item
@@ -199,7 +230,11 @@ class RequestStream:
 
     def _add(self, item: _Item) -> None:
         self._items.append(item)
-        wake(self._waiter)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _keep(
         self,
@@ -211,9 +246,10 @@ class RequestStream:
         """Until it is read; what nobody reads is dropped, and the request with it."""
         self._items.append(item)
         if is_urgent or self._wakes is None:
-            wake(self._waiter)
-        else:
-            self._wakes.add(self._waiter)
+            self._wake()
+        elif not self._is_due and self._waiter is not None and not self._waiter.done():
+            self._is_due = True
+            self._wakes.add(self)
         self._count(num_bytes)
         if not self._all_unread.has_room_for(self._unread_bytes):
             num_bytes = self._unread_bytes
@@ -227,6 +263,11 @@ class RequestStream:
     def _count(self, num_bytes: int) -> None:
         self._unread_bytes += num_bytes
         self._all_unread.num += num_bytes
+
+
+def _bare_token(message: generation_pb2.GeneratedToken) -> GeneratedToken:
+    """In half of the time: a look for what is not there costs as much as one at what is."""
+    return GeneratedToken(message.token_id)
 
 
 def _num_bytes_of(item: WorkerMessage) -> int:

@@ -128,6 +128,7 @@ class WorkerSession:
         stream = RequestStream(
             max_tokens=max_tokens,
             max_prompt_tokens=max_prompt_tokens,
+            has_logprobs=submit.sampling.HasField("logprobs"),
             on_finish=lambda choice: self._finish(request_id, choice),
             on_close=lambda: self._drop(request_id),
             listener=listener,
@@ -218,10 +219,11 @@ class WorkerSession:
             stream = self._streams.get(computed.request_id)
             if stream is not None:
                 stream.add_computed(computed)
+        now_s = self._world.clock()
         for tokens in frame.tokens:
             stream = self._streams.get(tokens.request_id)
             if stream is not None:  # else it was cancelled
-                stream.add_tokens(tokens)
+                stream.add_tokens(tokens, now_s)
         for ended in frame.ended:
             stream = self._streams.pop(ended.request_id, None)
             if stream is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from cluster.generation import PromptToken
 from router.dispatch.stream import Completed
@@ -24,6 +25,18 @@ class ScoredPrompt:
 
 
 TextEvent = ScoredPrompt | TextDelta | Completed
+
+
+class DeltaTaker(Protocol):
+    """Of one prompt's answer, for deltas that need no task's turn to be told."""
+
+    def is_ready(self) -> bool:
+        """Whether it can take deltas now, without waiting for anything."""
+        ...
+
+    def take(self, delta: TextDelta) -> None:
+        """The next one of the prompt. What it raises ends the request."""
+        ...
 
 
 async def in_slices(scores: Sequence[PromptToken]) -> AsyncIterator[PromptToken]:

@@ -30,7 +30,7 @@ from router.dispatch.stream import (
     TokenSource,
 )
 from router.front.caller import Caller
-from router.front.events import TextEvent
+from router.front.events import DeltaTaker, TextEvent
 from router.front.generation_request import (
     SEED_BITS,
     GenerationRequest,
@@ -121,9 +121,15 @@ class CompletionPipeline:
             is_silent=wishes.max_tokens == 0,
         )
 
-    async def stream(self, prepared: PreparedGeneration) -> AsyncGenerator[TextEvent, None]:
-        """Deltas as they come, then one Completed. Raises SplitserveError only."""
-        run = RunningAnswer(prepared, self._model, self.share)
+    async def stream(
+        self, prepared: PreparedGeneration, taker: DeltaTaker | None = None
+    ) -> AsyncGenerator[TextEvent, None]:
+        """Deltas as they come, then one Completed. Raises SplitserveError only.
+
+        `taker`: is given deltas that come while the next event is waited for, and are then not
+        among the events; never the first, nor any that carry tokens.
+        """
+        run = RunningAnswer(prepared, self._model, self.share, taker)
         log = RequestLog(prepared.routed)
         log.accepted()
         reservation, failure = None, None

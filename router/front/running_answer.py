@@ -19,7 +19,8 @@ from router.dispatch.stream import (
     RoutedRequest,
     TokenSource,
 )
-from router.front.events import TextEvent
+from router.fleet.token_taker import TakerFault, TokenTaker
+from router.front.events import DeltaTaker, TextEvent
 from router.front.gathered_prompt import GatheredPrompt
 from router.front.prepared_generation import PreparedGeneration
 from router.front.served_model import ServedModel
@@ -33,7 +34,14 @@ PROMPT_TAIL_TOKENS = 8
 class RunningAnswer:
     """One for each time that a request runs."""
 
-    def __init__(self, prepared: PreparedGeneration, model: ServedModel, share: LoopShare) -> None:
+    def __init__(
+        self,
+        prepared: PreparedGeneration,
+        model: ServedModel,
+        share: LoopShare,
+        taker: DeltaTaker | None = None,
+    ) -> None:
+        """`taker`: of deltas that come while `events` is waited for, but for the first."""
         self._prepared = prepared
         self._model = model
         self._share = share
@@ -43,6 +51,7 @@ class RunningAnswer:
         self._choices: list[ChoiceText | SilentChoice] = []
         """Made with the first tokens: who waits for a place, or gets none, has cost nothing."""
         self._num_old_tokens = 0
+        self._taker = taker if taker is not None and not prepared.keep_tokens else None
 
     @property
     def num_new_tokens(self) -> int:
@@ -50,32 +59,38 @@ class RunningAnswer:
         return num_tokens_of(self.counts) - self._num_old_tokens
 
     async def events(self, source: TokenSource) -> AsyncGenerator[TextEvent, None]:
+        """Until the end; what the taker is given is not among them."""
         async for delta in self._told_again():
             yield delta
         if (end := self._end_of_past()) is not None:
             yield end
             return
-        async with aclosing(source.generate(self._rest(), self.counts)) as stream:
-            async for event in stream:
-                if isinstance(event, Completed):
-                    self._check_that_all_ended()
-                    self._keep_end(event)
-                    yield event
-                    return
-                if isinstance(event, PromptTokens):
-                    self._prompt.take(event)
-                    continue
-                self._keep(event)
-                deltas = self._push(event)
-                if (scored := self._prompt.whole()) is not None:
-                    yield scored
-                for delta in deltas:
-                    yield delta
+        direct = None if self._taker is None else _Direct(self, self._taker)
+        try:
+            async with aclosing(source.generate(self._rest(), self.counts, direct)) as stream:
+                async for event in stream:
+                    if isinstance(event, Completed):
+                        self._check_that_all_ended()
+                        self._keep_end(event)
+                        yield event
+                        return
+                    if isinstance(event, PromptTokens):
+                        self._prompt.take(event)
+                        continue
+                    deltas = self.told(event)
+                    if (scored := self._prompt.whole()) is not None:
+                        yield scored
+                    for delta in deltas:
+                        yield delta
+        except TakerFault as fault:  # our own
+            raise fault.cause from None
         raise InternalError("the generation ended without a result")
 
-    def _keep(self, event: ChoiceTokens) -> None:
+    def told(self, event: ChoiceTokens) -> Iterable[TextDelta]:
+        """What the client is told of them, to be read to its end before what comes next."""
         if self._routed.keeper is not None:
             self._routed.keeper.relayed(event)
+        return self._push(event)
 
     def _keep_end(self, event: Completed) -> None:
         if self._routed.keeper is not None:
@@ -140,3 +155,19 @@ class RunningAnswer:
     def _check_that_all_ended(self) -> None:
         if not self._choices or any(each.finish_reason is None for each in self._choices):
             raise InternalError("the generation ended before all of its choices did")
+
+
+class _Direct(TokenTaker):
+    """An answer's tokens, put into words where they are handed on."""
+
+    def __init__(self, answer: RunningAnswer, taker: DeltaTaker) -> None:
+        self._answer = answer
+        self._taker = taker
+        self.is_ready = taker.is_ready  # type: ignore[method-assign]  # asked with every token
+
+    def is_ready(self) -> bool:
+        return self._taker.is_ready()
+
+    def take(self, tokens: ChoiceTokens) -> None:
+        for delta in self._answer.told(tokens):
+            self._taker.take(delta)

@@ -27,6 +27,7 @@ from router.dispatch.stream import (
     TokenSource,
 )
 from router.dispatch.time_limits import DefaultTimes
+from router.fleet.token_taker import TakerFault, TokenTaker
 from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
@@ -221,24 +222,41 @@ class FakeSource:
         self.finished.append(choice)
 
     async def generate(
-        self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
+        self,
+        request: RoutedRequest,
+        counts: Sequence[ChoiceCount] | None = None,
+        taker: TokenTaker | None = None,
     ) -> AsyncGenerator[StreamEvent, None]:
+        """The taker is given all but the first tokens, whenever it is ready."""
         self.requests.append(request)
-        run = self.script(request)
+        run, has_begun = self.script(request), False
         choices = RunningChoices(counts or new_counts(request.sampling.n), request.resume)
         choices.run_by(self)
         try:
             async for event in run:
                 if isinstance(event, Completed):
                     event = Completed(*choices.summed_up((event.usage, event.timing)))
-                if not isinstance(event, ChoiceTokens) or choices.take(event):
+                if not isinstance(event, ChoiceTokens):
                     yield event
+                elif choices.take(event):
+                    if taker is not None and has_begun and taker.is_ready():
+                        _give(taker, event)
+                    else:
+                        yield event
+                    has_begun = True
                 if choices.are_over and isinstance(event, ChoiceTokens) and self.finished:
                     yield completed(request, choices.num_tokens)
                     return
         finally:
             await run.aclose()
             self.num_closed += 1
+
+
+def _give(taker: TokenTaker, event: ChoiceTokens) -> None:
+    try:
+        taker.take(event)
+    except Exception as error:
+        raise TakerFault(error) from error
 
 
 @dataclass

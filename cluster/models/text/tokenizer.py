@@ -31,8 +31,8 @@ def load_tokenizer(card: ModelCard) -> CheckpointTokenizer:
 
 
 class CheckpointTokenizer:
-    """That of a checkpoint. Immutable and thread-safe; encoding runs without the interpreter lock,
-    but for the making of the list of ids."""
+    """That of a checkpoint: what it says is the same for as long as it lives, in any thread.
+    Encoding runs without the interpreter lock, but for the making of the list of ids."""
 
     def __init__(
         self, backend: Backend, eos_token_ids: Sequence[int], *, bos_token_id: int | None = None
@@ -46,6 +46,8 @@ class CheckpointTokenizer:
         self._added = backend.get_added_tokens_decoder()
         self._is_known = bytearray(self.vocab_size)
         """By id, of those asked for so far. A set of them grows by 3 MB while a router serves."""
+        self.whole_texts: dict[int, str] = {}
+        """See TokenTexts."""
         self.special_ids = frozenset(id for id, token in self._added.items() if token.special)
 
     def encode(
@@ -76,7 +78,7 @@ class CheckpointTokenizer:
         self, prompt_tail_ids: Sequence[int] = (), *, shows_special: bool = False
     ) -> IncrementalDetokenizer:
         """A detokenizer for one choice; give it the last few tokens of the prompt."""
-        tail_ids = () if self._is_of_bytes_alone else prompt_tail_ids
+        tail_ids = () if self.is_of_bytes_alone else prompt_tail_ids
         return IncrementalDetokenizer(self, tail_ids, shows_special=shows_special)
 
     def knows(self, token_id: int) -> bool:
@@ -119,7 +121,7 @@ class CheckpointTokenizer:
         return "ByteLevel" in self._decoder_stages
 
     @cached_property
-    def _is_of_bytes_alone(self) -> bool:
+    def is_of_bytes_alone(self) -> bool:
         """What is before a token changes nothing of its text."""
         return self._decoder_stages == ["ByteLevel"]
 

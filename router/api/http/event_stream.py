@@ -47,12 +47,14 @@ class EventStream:
         if self._ping is not None:
             await cancel([self._ping])
 
-    def send_now(self, data: bytes) -> bool:
-        """One event; False where something has to be waited for: then `send` it."""
-        if not self.started or self._ping is not None or not self._exchange.write_event(data):
-            return False
+    def takes_now(self) -> bool:
+        """Whether `send_now` may be called: nothing has to be waited for."""
+        return self.started and self._ping is None and self._exchange.takes_events()
+
+    def send_now(self, data: bytes) -> None:
+        """One event."""
+        self._exchange.write_event(data)
         self._last_sent_s = self._clock()
-        return True
 
     async def send(self, data: bytes) -> None:
         """One event. Raises Cancelled when the client is gone or does not read."""

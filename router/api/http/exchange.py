@@ -103,9 +103,14 @@ class Exchange:
         headers = [*_STREAM_HEADERS, *self.headers]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
-    def write_event(self, data: bytes) -> bool:
-        """One event of a stream that has begun; False, and nothing is sent, where it would wait."""
-        return bool(self.scope["state"]["write_piece"](b"data: %b\n\n" % data))
+    def takes_events(self) -> bool:
+        """Whether `write_event` may be called: a stream has begun, its reader is not behind."""
+        takes: bool = self.scope["state"]["takes_pieces"]()
+        return takes
+
+    def write_event(self, data: bytes) -> None:
+        """One event, at once; where the reader is behind by now it waits in the buffer."""
+        self.scope["state"]["write_piece"](b"data: %b\n\n" % data)
 
     async def send_event(self, data: bytes) -> None:
         """One event; waits while the client does not read, up to the limit."""

@@ -108,6 +108,7 @@ class FrontProtocol(TurnProtocol):
         state["max_refused_bytes"] = self.limits.max_refused_bytes
         state["is_backed_up"] = self._is_backed_up
         state["has_arrived"] = self._has_arrived
+        state["takes_pieces"] = self._takes_pieces
         state["write_piece"] = self._write_piece
         state["on_leaving"] = self._watch_for_leaving
         super().on_headers_complete()
@@ -140,16 +141,21 @@ class FrontProtocol(TurnProtocol):
         """What was written waits for its reader: the next write waits as well."""
         return bool(self.flow.write_paused)
 
-    def _write_piece(self, data: bytes) -> bool:
-        """Of an answer in chunks that has begun and goes on: past all that an ASGI message goes
-        through, which took a third of a token's time. False where it cannot be written now."""
+    def _takes_pieces(self) -> bool:
+        """Of an answer in chunks that has begun and goes on; False where its reader is behind."""
         cycle = self.cycle
-        if self.flow.write_paused or cycle.disconnected or cycle.response_complete:
-            return False
-        if not cycle.response_started or not cycle.chunked_encoding:
-            return False
+        return not (
+            self.flow.write_paused
+            or cycle.disconnected
+            or cycle.response_complete
+            or not cycle.response_started
+            or not cycle.chunked_encoding
+        )
+
+    def _write_piece(self, data: bytes) -> None:
+        """Where pieces are taken: past all that an ASGI message goes through, which took a third of
+        a token's time."""
         self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-        return True
 
     def _has_arrived(self) -> bool:
         """All of the request that is being answered."""

@@ -7,7 +7,7 @@ import asyncio
 from protos import generation_pb2, worker_pb2
 from router.fleet.request_stream import MAX_JOINED_TOKENS, RequestStream
 from router.fleet.unread import ChoiceTokens
-from router.fleet.wakes import MAX_REST_S, Wakes
+from router.fleet.wakes import MAX_REST_S, SLICE_READERS, Wakes
 
 
 class Clock:
@@ -64,13 +64,50 @@ async def test_after_much_work_the_tokens_of_several_frames_come_in_one_piece() 
     assert await reading == [2, 3, 4]
 
 
+class Work:
+    """Of readers that get their tokens."""
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._seconds = seconds
+        self._clock = clock
+
+    def hand_on(self) -> None:
+        self._clock.now_s += self._seconds
+
+
 async def work_for(seconds: float, wakes: Wakes, clock: Clock) -> None:
-    """Of readers that a flush has woken."""
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    wakes.add(waiter)
+    """Of one flush."""
+    wakes.add(Work(seconds, clock))
     wakes.flush()
-    clock.now_s += seconds
     await asyncio.sleep(0)
+
+
+async def test_many_readers_get_their_tokens_a_slice_in_each_turn_of_the_loop() -> None:
+    clock, num_readers = Clock(), 2 * SLICE_READERS + 1
+    wakes = Wakes(clock)
+    for _ in range(num_readers):
+        wakes.add(Work(1.0, clock))
+    wakes.flush()
+    served = [clock.now_s - 100.0]
+    for _ in range(2):
+        wakes.flush()  # of the next frame
+        await asyncio.sleep(0)
+        served.append(clock.now_s - 100.0)
+    assert served == [SLICE_READERS, 2 * SLICE_READERS, num_readers]
+
+
+async def test_who_comes_while_others_get_theirs_is_not_forgotten() -> None:
+    clock = Clock()
+    wakes = Wakes(clock)
+    for _ in range(SLICE_READERS + 1):
+        wakes.add(Work(0.0, clock))
+    wakes.flush()
+    late = Work(1.0, clock)
+    wakes.add(late)
+    wakes.flush()
+    async with asyncio.timeout(30):
+        while clock.now_s == 100.0:
+            await asyncio.sleep(0)
 
 
 async def test_the_first_tokens_and_the_end_are_waited_for_by_nobody() -> None:

@@ -26,6 +26,7 @@ from cluster.sampling import SamplingParams
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
 from router.dispatch.time_limits import TimeLimits
+from router.fleet.token_taker import TokenTaker
 from router.front.caller import NOBODY, Caller
 from router.front.events import TextEvent
 from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
@@ -38,6 +39,7 @@ from router.front.generation_request import (
 )
 from router.front.pipeline import CompletionPipeline
 from router.tenants.tenant import combined_salt
+from router.text.choice import TextDelta
 from router.text.choice_count import ChoiceCount, new_counts
 from router.text.stop_strings import StopAutomaton
 from router.text_worker.in_process import InProcessText
@@ -222,6 +224,25 @@ async def test_merged_streams_wait_for_a_reader_that_is_slow() -> None:
         assert num_made <= MAX_BUFFERED_EVENTS + 4
 
 
+class BrokenTaker:
+    def is_ready(self) -> bool:
+        return True
+
+    def take(self, delta: TextDelta) -> None:
+        raise ValueError("no words for it")
+
+
+async def test_what_cannot_be_told_where_it_comes_is_our_error_and_ends_the_request() -> None:
+    source = FakeSource(says("abc"))
+    pipeline = pipeline_over(source)
+    prepared = await pipeline.prepare(request("x"))
+    with pytest.raises(InternalError, match="its log says why"):
+        async with aclosing(pipeline.stream(prepared, BrokenTaker())) as events:
+            async for _ in events:
+                pass
+    assert source.num_closed == 1
+
+
 async def test_a_stream_that_ends_without_a_summary_is_our_error() -> None:
     async def silent(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
         yield ChoiceTokens(0, [GeneratedToken(65)])
@@ -264,7 +285,10 @@ async def test_the_last_visible_text_does_not_wait_for_the_sources_last_word() -
 
     class Silent(FakeSource):
         async def generate(
-            self, routed: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
+            self,
+            routed: RoutedRequest,
+            counts: Sequence[ChoiceCount] | None = None,
+            taker: TokenTaker | None = None,
         ) -> AsyncGenerator[StreamEvent, None]:
             choices = RunningChoices(counts or new_counts(1))
             async for event in self.script(routed):

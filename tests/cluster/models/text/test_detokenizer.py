@@ -7,6 +7,7 @@ from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as Backend
 
 from cluster.models.card import ModelCard
+from cluster.models.text import detokenizer
 from cluster.models.text.detokenizer import MAX_HELD_TOKENS
 from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 
@@ -121,3 +122,38 @@ def test_a_decoder_that_changes_earlier_text_does_not_end_the_stream() -> None:
         stream.step(backend, 2)
     pieces = _streamed(CheckpointTokenizer(backend, ()), [0, 1, 2, 3])
     assert "".join(pieces) == "abcd"
+
+
+def test_what_is_remembered_of_tokens_changes_no_text(smol: CheckpointTokenizer) -> None:
+    """Each token again and again, between halves of characters, hidden ones and invalid bytes."""
+    dice = random.Random(6)
+    alphabet = [
+        *smol.encode("日本 😀 é"),
+        *smol.encode(" the cat sat"),
+        *sorted(smol.special_ids)[:2],
+    ]
+    alphabet += smol.encode("\ufffd") + [dice.randrange(smol.vocab_size) for _ in range(8)]
+    for _ in range(300):
+        ids = dice.choices(alphabet, k=40)
+        assert "".join(_streamed(smol, ids)) == smol.decode(ids)
+        shown = smol.new_stream(shows_special=True)
+        pieces = [*(shown.step(token_id) for token_id in ids), shown.finish()]
+        assert "".join(pieces) == smol.decode(ids, skip_special=False)
+    assert smol.whole_texts
+    assert not smol.special_ids & smol.whole_texts.keys()
+
+
+def test_of_words_that_depend_on_what_is_before_nothing_is_remembered() -> None:
+    tokenizer = _sentencepiece()
+    _streamed(tokenizer, [2, 3, 4] * 5)
+    assert tokenizer.whole_texts == {}
+
+
+def test_no_more_is_remembered_than_is_allowed(
+    smollm2: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detokenizer, "MAX_WHOLE_TEXTS", 5)
+    tokenizer = load_tokenizer(smollm2)
+    ids = tokenizer.encode("one two three four five six seven eight nine ten")
+    assert "".join(_streamed(tokenizer, ids)) == tokenizer.decode(ids)
+    assert len(tokenizer.whole_texts) == 5

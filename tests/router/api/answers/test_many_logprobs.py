@@ -74,7 +74,7 @@ class HeldReply:
     async def start_stream(self) -> None:
         pass
 
-    def write_event(self, data: bytes) -> bool:
+    def takes_events(self) -> bool:
         return False
 
     async def send_event(self, data: bytes) -> None:
@@ -117,7 +117,7 @@ def generation_of(
     chat = ChatShape(tokenizer, logprobs=True, prompt_logprobs=None)
     shape: AnswerShape = chat if kind == "chat" else CompletionShape(tokenizer, wishes, echoes=())
     return Generation(
-        events=events,
+        begin=lambda taker: events,
         shape=shape,
         envelope=Envelope(id="x", model=MODEL, fingerprint="fp"),
         tally=Tally([1]),
