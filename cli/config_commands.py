@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from cli.config.roles import OPTIONS_OF, ProcessKind
 from cli.errors_shown import shows_errors
 from cli.fleet_options import context_names
+from cli.option_flags import EPILOG, with_options_of
 from cli.output_form import ViewOutput, checked_view_form
+from cluster.identity import Role
+from cluster.options import CONFIG_VARIABLE, ResolvedOption
 
 config_app = typer.Typer(
     help="Options as they are resolved, and contexts: named fleets.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+show_app = typer.Typer(
+    help="Every option of a process as it is resolved: its value, and who has said it.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+config_app.add_typer(show_app, name="show")
+FIXED: dict[ProcessKind, dict[str, object]] = {
+    ProcessKind.PREFILL_WORKER: {"role": Role.PREFILL},
+    ProcessKind.DECODE_WORKER: {"role": Role.DECODE},
+}
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", envvar=CONFIG_VARIABLE, metavar="FILE", help="TOML with options"),
+]
 ContextName = Annotated[
     str, typer.Argument(metavar="NAME", help="of a context", autocompletion=context_names)
 ]
@@ -24,6 +43,65 @@ AnyContext = Annotated[
     typer.Option("--context", metavar="NAME", help="as if it were given to another command"),
 ]
 NotSaid = Annotated[str | None, typer.Option(metavar="HOST:PORT,...", help="gRPC of its routers")]
+
+
+@show_app.callback()
+@shows_errors
+def show_all(
+    context: typer.Context, config: ConfigFile = None, output: ViewOutput = "table"
+) -> None:
+    """Every option of a process as it is resolved: its value, and who has said it. Without a
+    process: of each that may be started here, by the environment and the file."""
+    from cli.config.shown import all_options_view
+
+    if context.invoked_subcommand is None:
+        all_options_view(config, FIXED).print(checked_view_form(output))
+
+
+def _add_show(kind: ProcessKind) -> None:
+    """`config show KIND`, with all flags that `splitserve KIND` has."""
+
+    @with_options_of(OPTIONS_OF[kind], fixed=FIXED.get(kind))
+    def show(resolved: dict[str, ResolvedOption], output: ViewOutput = "table") -> None:
+        from cli.config.shown import options_view
+
+        options_view(resolved).print(checked_view_form(output))
+
+    show.__doc__ = f"Of `splitserve {kind}`, with the same flags."
+    show_app.command(kind.value, epilog=EPILOG)(shows_errors(show))
+
+
+for each_kind in ProcessKind:
+    _add_show(each_kind)
+
+
+@config_app.command()
+@shows_errors
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="TOML with options")],
+    process: Annotated[
+        ProcessKind | None, typer.Option(help="that is started with them; default: any")
+    ] = None,
+    output: ViewOutput = "table",
+) -> None:
+    """Look for what would be refused in files of options; 1: something."""
+    from cli.config.validated import validate as validate_files
+
+    raise typer.Exit(validate_files(files, process, checked_view_form(output)))
+
+
+@config_app.command()
+@shows_errors
+def schema(
+    process: Annotated[
+        ProcessKind | None, typer.Argument(help="that is started with it; default: any")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a file of options."""
+    from cli.config.schema import config_schema
+    from cli.json_output import print_json
+
+    print_json(config_schema(process))
 
 
 @config_app.command("get-contexts")

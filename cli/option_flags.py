@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import typer
 
 from cluster.errors import ConfigError
 from cluster.option_value import OptionSpec
-from cluster.options import CONFIG_VARIABLE, load_options, option_specs
+from cluster.options import CONFIG_VARIABLE, load_options, option_specs, resolve_options
 
 Options = TypeVar("Options")
 
@@ -40,26 +41,62 @@ def with_flags_of(
     `fixed` options are set by the command and get no flag; `positional` may also be given as the
     only argument. The command raises ConfigError for what `load_options` refuses.
     """
-    fixed = fixed or {}
-    specs = [spec for name, spec in option_specs(cls).items() if name not in fixed]
 
     def decorate(run: Callable[[Options], None]) -> Callable[..., None]:
         def command(**given: Any) -> None:
-            config_file = given.pop("config")
-            argument = given.pop("argument", None)
-            flags = {name: raw for name, raw in given.items() if raw is not None}
-            if argument is not None and positional is not None:
-                _refuse_both(positional, argument, flags)
-                flags[positional] = argument
-            run(load_options(cls, {**flags, **fixed}, config_file=config_file))
+            config_file, flags = _words(given, positional)
+            run(load_options(cls, {**flags, **(fixed or {})}, config_file=config_file))
 
         parameters = [_argument(positional)] if positional else []
-        parameters += [_flag(spec) for spec in specs] + [_CONFIG]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__name__, command.__doc__ = run.__name__, run.__doc__
-        return command
+        return _shown_as(run, command, [*parameters, *_flags(cls, fixed or {}), _CONFIG])
 
     return decorate
+
+
+def with_options_of(
+    cls: type, *, fixed: dict[str, object] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a typer command of a function that takes every option of `cls` as it is resolved, a
+    `dict[str, ResolvedOption]`, and by keyword what else it names. Raises as `with_flags_of`."""
+
+    def decorate(run: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(run, eval_str=True).parameters.values()
+
+        def command(**given: Any) -> None:
+            mine = {each.name: given.pop(each.name) for each in own}
+            config_file, flags = _words(given, None)
+            found = resolve_options(cls, {**flags, **(fixed or {})}, config_file=config_file)
+            of_command = {name: replace(found[name], source="command") for name in fixed or {}}
+            run(found | of_command, **mine)
+
+        others = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+        return _shown_as(run, command, [*_flags(cls, fixed or {}), _CONFIG, *others])
+
+    return decorate
+
+
+def _words(given: dict[str, Any], positional: str | None) -> tuple[Path | None, dict[str, object]]:
+    """The file and the flags of a command line."""
+    config_file = given.pop("config")
+    argument = given.pop("argument", None)
+    flags = {name: raw for name, raw in given.items() if raw is not None}
+    if argument is not None and positional is not None:
+        _refuse_both(positional, argument, flags)
+        flags[positional] = argument
+    return config_file, flags
+
+
+def _flags(cls: type, fixed: dict[str, object]) -> list[inspect.Parameter]:
+    return [_flag(spec) for name, spec in option_specs(cls).items() if name not in fixed]
+
+
+def _shown_as(
+    run: Callable[..., None], command: Callable[..., None], parameters: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """`command`, to typer: with these parameters, and the name and text of `run`."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__name__, command.__doc__ = run.__name__, run.__doc__
+    return command
 
 
 def _flag(spec: OptionSpec) -> inspect.Parameter:

@@ -17,8 +17,9 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 _ABSENT = frozenset({"", "none", "auto"})
 _HOSTS = "an IPv4 address, or a name of one, without a port; IPv6 is not supported yet"
-_SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|TiB|B)?", re.IGNORECASE)
-_SIZE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SIZES = "bytes, or a size such as 512MiB"
+_SIZE = re.compile(r"([0-9]+)[ \t]*(KiB|MiB|GiB|TiB|B)?", re.IGNORECASE | re.ASCII)
+SIZE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,26 @@ class OptionSpec:
             raise self._refusal(raw, source, _interval(self.low, self.high))
         return value
 
+    def parse_typed(self, raw: object, *, source: str) -> Any:
+        """As `parse`, of a file whose values have types: there text is no number and no truth, and
+        8000.0 is a whole one."""
+        if isinstance(raw, float) and raw.is_integer() and self.kind is int:
+            raw = int(raw)
+        if isinstance(raw, str) and self.kind in (bool, int, float) and not self._is_word(raw):
+            allowed = _SIZES if self.is_size else f"{_READERS[self.kind][1]}, without quotes"
+            raise self._refusal(raw, source, allowed)
+        return self.parse(raw, source=source)
+
+    @property
+    def is_size(self) -> bool:
+        """A number of bytes, which may be written as 512MiB."""
+        return self.kind is int and self.name.endswith("_bytes")
+
+    def _is_word(self, raw: str) -> bool:
+        """Text that a typed file may have where a number or a truth belongs."""
+        is_absent = self.optional and raw.lower() in _ABSENT
+        return is_absent or (self.is_size and _matched_size(raw) is not None)
+
     def arguments(self, value: Any) -> list[str]:
         """Command line words that `parse` reads back as `value`; none for the default."""
         if value == self.default:
@@ -74,11 +95,11 @@ class OptionSpec:
         if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() in _ABSENT)):
             return None
         read, allowed = _READERS.get(self.kind, (self._enum_member, ", ".join(self._members())))
-        if self.kind is int and self.name.endswith("_bytes"):
-            read, allowed = _size, "bytes, or a size such as 512MiB"
+        if self.is_size:
+            read, allowed = _size, _SIZES
         try:
             return read(raw)
-        except (ValueError, TypeError) as cause:
+        except (ValueError, TypeError, OverflowError) as cause:
             raise self._refusal(raw, source, allowed) from cause
 
     def _enum_member(self, raw: object) -> Any:
@@ -123,10 +144,14 @@ def _words(raw: object) -> str:
 
 
 def _size(raw: object) -> int:
-    matched = _SIZE.fullmatch(raw.strip()) if isinstance(raw, str) else None
+    matched = _matched_size(raw) if isinstance(raw, str) else None
     if matched is None:
         return _whole(raw)
-    return int(matched[1]) * _SIZE_UNITS[(matched[2] or "B").lower()]
+    return int(matched[1]) * SIZE_UNITS[(matched[2] or "B").lower()]
+
+
+def _matched_size(raw: str) -> re.Match[str] | None:
+    return _SIZE.fullmatch(raw.strip(" \t"))
 
 
 def size_in_bytes(raw: str, *, source: str) -> int:

@@ -9,20 +9,19 @@ that occurs twice is one option and feeds both places.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
+import functools
 import os
-import re
-import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.join_token import JOIN_TOKEN
+from cluster.option_sources import GivenOption, Origin, in_environment, in_file
 from cluster.option_value import ENVIRONMENT_PREFIX, OptionSpec
 
 CONFIG_VARIABLE = "SPLITSERVE_CONFIG"
@@ -47,12 +46,12 @@ RUNTIME_VARIABLES = frozenset(
 """Variables that no dataclass declares: what a process is told about its surroundings."""
 
 _PROCESSES = (RouterOptions, WorkerOptions, ServeOptions)
-_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 
 Options = TypeVar("Options")
 
 
-def option_specs(cls: type) -> dict[str, OptionSpec]:
+@functools.cache
+def option_specs(cls: type) -> Mapping[str, OptionSpec]:
     """Every option of a dataclass by name, nested ones included, in the order of the fields."""
     specs: dict[str, OptionSpec] = {}
     hints = typing.get_type_hints(cls)
@@ -65,6 +64,17 @@ def option_specs(cls: type) -> dict[str, OptionSpec]:
     return specs
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResolvedOption:
+    """A checked value, and who has said it."""
+
+    spec: OptionSpec
+    value: Any
+    origin: Origin
+    source: str
+    """As an operator knows it: the flag, the variable, the file with line and key, or "default"."""
+
+
 def load_options(
     cls: type[Options],
     flags: Mapping[str, object] | None = None,
@@ -72,25 +82,75 @@ def load_options(
     environ: Mapping[str, str] | None = None,
     config_file: Path | None = None,
 ) -> Options:
-    """An instance from all sources. `flags` holds what was given on the command line, by name.
+    """An instance from all sources; see `resolve_options`, which raises ConfigError."""
+    found = resolve_options(cls, flags, environ=environ, config_file=config_file)
+    return build_options(cls, {name: each.value for name, each in found.items()})
+
+
+def resolve_options(
+    cls: type,
+    flags: Mapping[str, object] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    config_file: Path | None = None,
+) -> dict[str, ResolvedOption]:
+    """Every option by name. `flags` holds what was given on the command line, by name.
 
     Raises ConfigError for an unknown or wrong option in any source, with the nearest known name.
     The environment and the file may also hold options of the other processes: a fleet shares them.
     `splitserve serve` is the whole fleet: there is no other process that they could be for.
     """
     specs = option_specs(cls)
-    found = list(_in_file(config_file)) if config_file is not None else []
-    found += _in_environment(os.environ if environ is None else environ)
+    found = list(read_file(config_file).values()) if config_file is not None else []
+    surroundings = os.environ if environ is None else environ
+    found += in_environment(surroundings, known_specs(), RUNTIME_VARIABLES)
     if cls is ServeOptions:
         _refuse_what_is_one_workers(specs, found)
-    values = {
-        given.name: specs[given.name].parse(given.raw, source=given.source)
-        for given in found
-        if given.name in specs
+    found += [
+        GivenOption(name=name, raw=raw, origin=Origin.FLAG, source=specs[name].flag)
+        for name, raw in (flags or {}).items()
+    ]
+    resolved = {
+        name: ResolvedOption(spec, spec.default, Origin.DEFAULT, "default")
+        for name, spec in specs.items()
     }
-    for name, raw in (flags or {}).items():
-        values[name] = specs[name].parse(raw, source=specs[name].flag)
-    return build_options(cls, values)
+    for given in found:
+        if (spec := specs.get(given.name)) is not None:
+            value = given.parsed(spec)
+            resolved[given.name] = ResolvedOption(spec, value, given.origin, given.source)
+    return resolved
+
+
+def read_file(path: Path) -> dict[str, GivenOption]:
+    """What a file says of any process's options, by name. Raises ConfigError."""
+    found = list(in_file(path, known_specs()))
+    for given in found:
+        if isinstance(given, ConfigError):
+            raise given
+    return {given.name: given for given in found if isinstance(given, GivenOption)}
+
+
+def file_problems(path: Path, classes: Collection[type]) -> list[ConfigError]:
+    """All that these processes would refuse of a file, and what none of a fleet's knows."""
+    problems: list[ConfigError] = []
+    values: dict[type, dict[str, Any]] = {cls: {} for cls in classes}
+    for given in in_file(path, known_specs()):
+        if isinstance(given, ConfigError):
+            problems.append(given)
+            continue
+        for cls in classes:
+            try:
+                _take(cls, given, values[cls])
+            except ConfigError as problem:
+                problems.append(problem)
+    if problems:
+        return _without_repetition(problems)
+    for cls in classes:
+        try:
+            build_options(cls, values[cls])
+        except ConfigError as problem:
+            problems.append(ConfigError(f"{path}: {problem.message}", param=problem.param))
+    return _without_repetition(problems)
 
 
 def build_options(cls: type[Options], values: Mapping[str, Any]) -> Options:
@@ -146,21 +206,24 @@ def _spec_of(item: dataclasses.Field[Any], hint: Any) -> dict[str, OptionSpec]:
     return {item.name: spec}
 
 
-def _known_specs() -> dict[str, OptionSpec]:
+@functools.cache
+def known_specs() -> Mapping[str, OptionSpec]:
+    """Of all processes of a fleet."""
     return {name: spec for cls in _PROCESSES for name, spec in option_specs(cls).items()}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Given:
-    """What the environment or a file says of some process's option."""
-
-    name: str
-    raw: object
-    source: str
-    """As an operator knows it: the variable, or the file and its key."""
+def _take(cls: type, given: GivenOption, values: dict[str, Any]) -> None:
+    spec = option_specs(cls).get(given.name)
+    if spec is not None:
+        values[given.name] = given.parsed(spec)
 
 
-def _refuse_what_is_one_workers(specs: Mapping[str, OptionSpec], found: list[_Given]) -> None:
+def _without_repetition(problems: list[ConfigError]) -> list[ConfigError]:
+    """Of options that several processes have."""
+    return list({problem.message: problem for problem in problems}.values())
+
+
+def _refuse_what_is_one_workers(specs: Mapping[str, OptionSpec], found: list[GivenOption]) -> None:
     for given in found:
         if given.name not in specs:
             raise ConfigError(
@@ -168,45 +231,3 @@ def _refuse_what_is_one_workers(specs: Mapping[str, OptionSpec], found: list[_Gi
                 "and the router: leave it out, or start the processes by hand",
                 param=given.name,
             )
-
-
-def _in_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
-    known = {spec.variable: name for name, spec in _known_specs().items()}
-    for variable, raw in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in RUNTIME_VARIABLES:
-            continue
-        if _is_service_link(variable, raw):
-            continue
-        if variable not in known:
-            hint = _nearest(variable, known.keys() | RUNTIME_VARIABLES)
-            raise ConfigError(f"{variable} in the environment is not an option{hint}")
-        yield _Given(known[variable], raw, variable)
-
-
-def _is_service_link(variable: str, raw: str) -> bool:
-    """Kubernetes adds these for a Service that is called splitserve; nobody meant them for us."""
-    return _SERVICE_LINK.search(variable) is not None or raw.startswith(("tcp://", "udp://"))
-
-
-def _in_file(path: Path) -> Iterator[_Given]:
-    known = _known_specs()
-    for name, raw in _read_toml(path).items():
-        if name not in known:
-            raise ConfigError(f"{path}: {name} is not an option{_nearest(name, known.keys())}")
-        yield _Given(name, raw, f"{path}: {name}")
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as cause:
-        raise ConfigError(f"{path} cannot be read: {cause.strerror}; name a TOML file") from cause
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise ConfigError(
-            f"{path} is not TOML: {cause}; write lines such as port = 8000"
-        ) from cause
-
-
-def _nearest(word: str, known: typing.Collection[str]) -> str:
-    matches = difflib.get_close_matches(word, sorted(known), n=1)
-    return f"; did you mean {matches[0]}?" if matches else ""

@@ -120,7 +120,7 @@ def test_what_belongs_to_one_worker_is_refused_by_a_whole_fleet(name: str, tmp_p
     assert refused.value.param == name
     file = tmp_path / "fleet.toml"
     file.write_text(f"{name} = 1\n")
-    with pytest.raises(ConfigError, match=f"fleet.toml: {name} is an option of one worker"):
+    with pytest.raises(ConfigError, match=f"fleet.toml:1: {name} is an option of one worker"):
         load_options(ServeOptions, environ={}, config_file=file)
     assert load_options(RouterOptions, environ={spec.variable: "1"}, config_file=file)
 
@@ -156,7 +156,7 @@ def test_variables_that_kubernetes_adds_for_a_service_are_not_options(
 def test_an_unknown_key_in_a_file_is_an_error_that_names_the_nearest(tmp_path: Path) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text("max_num_seq = 4\n")
-    with pytest.raises(ConfigError, match=r"fleet.toml: max_num_seq .*mean max_num_seqs\?"):
+    with pytest.raises(ConfigError, match=r"fleet.toml:1: max_num_seq .*mean max_num_seqs\?"):
         load_options(WorkerOptions, environ={}, config_file=file)
 
 
