@@ -9,6 +9,7 @@ import typer
 
 from cli.config.roles import OPTIONS_OF, ProcessKind
 from cli.errors_shown import shows_errors
+from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress
 from cli.fleet_options import context_names
 from cli.option_flags import EPILOG, with_options_of
 from cli.output_form import ViewOutput, checked_view_form
@@ -88,6 +89,31 @@ def validate(
     from cli.config.validated import validate as validate_files
 
     raise typer.Exit(validate_files(files, process, checked_view_form(output)))
+
+
+@config_app.command()
+@shows_errors
+def diff(
+    file: Annotated[Path, typer.Argument(help="TOML with options")],
+    other: Annotated[
+        Path | None, typer.Argument(help="another one; default: the running router's options")
+    ] = None,
+    grpc: GrpcAddress = DEFAULT_ROUTER,
+    output: ViewOutput = "table",
+) -> None:
+    """Show in what two files differ, or a file and the running router; 1: in something."""
+    from cli.config.differences import options_in, options_of_router, show_difference
+    from cli.question import complained
+    from cluster.errors import ConfigError, SplitserveError
+
+    form, left = checked_view_form(output), options_in(file)
+    try:
+        right = options_in(other) if other is not None else options_of_router(grpc)
+    except ConfigError:
+        raise
+    except SplitserveError as failure:
+        raise typer.Exit(complained(failure, grpc)) from None
+    raise typer.Exit(show_difference(left, right, form))
 
 
 @config_app.command()

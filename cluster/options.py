@@ -176,7 +176,8 @@ def option_values(options: Any) -> dict[str, Any]:
 
 def command_line(options: Any, *, leave_out: frozenset[str] = frozenset()) -> list[str]:
     """The words that give another process these options; defaults are not repeated."""
-    specs = option_specs(type(options))
+    cls: type = type(options)
+    specs = option_specs(cls)
     words: list[str] = []
     for name, value in option_values(options).items():
         if name not in leave_out:

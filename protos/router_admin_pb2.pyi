@@ -197,3 +197,23 @@ class WorkerAtDecision(_message.Message):
     waiting_tokens: int
     num_running: int
     def __init__(self, worker_id: _Optional[str] = ..., matched_tokens: _Optional[int] = ..., waiting_tokens: _Optional[int] = ..., num_running: _Optional[int] = ...) -> None: ...
+
+class OptionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OptionsResponse(_message.Message):
+    __slots__ = ("options", "version")
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    options: _containers.RepeatedCompositeFieldContainer[OptionValue]
+    version: str
+    def __init__(self, options: _Optional[_Iterable[_Union[OptionValue, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...
+
+class OptionValue(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...

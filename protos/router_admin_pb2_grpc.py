@@ -49,6 +49,11 @@ class RouterAdminStub:
                 request_serializer=protos_dot_router__admin__pb2.TraceRequest.SerializeToString,
                 response_deserializer=protos_dot_router__admin__pb2.TraceResponse.FromString,
                 _registered_method=True)
+        self.Options = channel.unary_unary(
+                '/splitserve.worker.v1.RouterAdmin/Options',
+                request_serializer=protos_dot_router__admin__pb2.OptionsRequest.SerializeToString,
+                response_deserializer=protos_dot_router__admin__pb2.OptionsResponse.FromString,
+                _registered_method=True)
 
 
 class RouterAdminServicer:
@@ -77,6 +82,13 @@ class RouterAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Options(self, request, context):
+        """What this router was started with, every option. Passwords in them are masked.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_RouterAdminServicer_to_server(servicer, server):
                     servicer.Trace,
                     request_deserializer=protos_dot_router__admin__pb2.TraceRequest.FromString,
                     response_serializer=protos_dot_router__admin__pb2.TraceResponse.SerializeToString,
+            ),
+            'Options': grpc.unary_unary_rpc_method_handler(
+                    servicer.Options,
+                    request_deserializer=protos_dot_router__admin__pb2.OptionsRequest.FromString,
+                    response_serializer=protos_dot_router__admin__pb2.OptionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -177,6 +194,33 @@ class RouterAdmin:
             '/splitserve.worker.v1.RouterAdmin/Trace',
             protos_dot_router__admin__pb2.TraceRequest.SerializeToString,
             protos_dot_router__admin__pb2.TraceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Options(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.RouterAdmin/Options',
+            protos_dot_router__admin__pb2.OptionsRequest.SerializeToString,
+            protos_dot_router__admin__pb2.OptionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

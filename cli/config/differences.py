@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +11,14 @@ from typing import Any
 
 from cli.config.shown import plain
 from cli.exit_code import ExitCode
-from cluster.masking import Mask
-from cli.terminal import say
+from cli.question import ROUTER_TIMEOUT_S
 from cli.view import Sheet, View
+from cluster.dial.dialer import Dialer
+from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.join_token import operators_token
+from cluster.masking import Mask
 from cluster.options import known_specs, read_file
+from protos import router_admin_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,8 @@ class NamedOptions:
 
     name: str
     values: Mapping[str, Any]
+    is_whole: bool = False
+    """All options of one process; else those that somebody has said."""
 
 
 def options_in(file: Path) -> NamedOptions:
@@ -32,34 +40,51 @@ def options_in(file: Path) -> NamedOptions:
     )
 
 
+def options_of_router(address: str) -> NamedOptions:
+    """What a running router was started with; passwords are masked. Raises SplitserveError."""
+    answer = asyncio.run(_ask(GrpcDialer(operators_token()), address))
+    values = {each.name: json.loads(each.value) for each in answer.options}
+    return NamedOptions(f"router {address}", values, is_whole=True)
+
+
+async def _ask(dialer: Dialer, address: str) -> router_admin_pb2.OptionsResponse:
+    link = dialer.operator(address)
+    try:
+        return await link.options(timeout_s=ROUTER_TIMEOUT_S)
+    finally:
+        await link.close()
+
+
 def show_difference(left: NamedOptions, right: NamedOptions, form: str) -> ExitCode:
-    """FAILED where they differ. What one of them does not say is its default, where all processes
-    have the same."""
-    differing = sorted(
-        name for name in {*left.values, *right.values} if _value(left, name) != _value(right, name)
-    )
-    mask = Mask()
-    data = [
-        {
-            "option": name,
-            "left": mask.data(_value(left, name)),
-            "right": mask.data(_value(right, name)),
-        }
-        for name in differing
+    """FAILED where they differ. What a file does not say is its default; a router says all of its
+    own options, and is not asked for what a file has for others."""
+    names = {*left.values, *right.values} - _of_others(left, right)
+    if right.is_whole:  # whose passwords are masked: they are not compared
+        left = NamedOptions(left.name, Mask().data(left.values))
+    differing = [name for name in sorted(names) if _value(left, name) != _value(right, name)]
+    rows = [_row(name, left, right) for name in differing]
+    cells = [
+        (row["option"], _words(left, row, "left"), _words(right, row, "right")) for row in rows
     ]
-    rows = [
-        (each["option"], _words(left, each, "left"), _words(right, each, "right")) for each in data
-    ]
-    heading = ("OPTION", left.name, right.name)
-    View(data, [Sheet(heading, rows)], nothing="no difference").print(form)
-    if differing:
-        say(f"{len(differing)} differ")
+    sheet = Sheet(("OPTION", left.name, right.name), cells)
+    View(rows, [sheet], nothing="no difference").print(form)
     return ExitCode.FAILED if differing else ExitCode.OK
 
 
+def _of_others(left: NamedOptions, right: NamedOptions) -> set[str]:
+    """Options of a file that a router has not."""
+    return set(left.values) - set(right.values) if right.is_whole else set()
+
+
+def _row(name: str, left: NamedOptions, right: NamedOptions) -> dict[str, Any]:
+    values = (Mask().data(_value(side, name)) for side in (left, right))
+    return dict(zip(("option", "left", "right"), (name, *values), strict=True))
+
+
 def _value(side: NamedOptions, name: str) -> Any:
+    """A router of another version may have options that are unknown here."""
     spec = known_specs().get(name)
-    return side.values.get(name, plain(spec.default) if spec is not None else None)
+    return side.values.get(name, None if spec is None else plain(spec.default))
 
 
 def _words(side: NamedOptions, row: Mapping[str, Any], key: str) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cli.config.roles import OPTIONS_OF, ProcessKind
-from cluster.masking import Mask, secrets_of
 from cli.view import Sheet, View
+from cluster.masking import Mask, secrets_of
 from cluster.options import ResolvedOption, resolve_options
 
 

@@ -114,6 +114,9 @@ class OperatorLink(Protocol):
     ) -> router_admin_pb2.TraceResponse:
         """When requests were where, as a router saw it."""
 
+    async def options(self, *, timeout_s: float) -> router_admin_pb2.OptionsResponse:
+        """What a router was started with."""
+
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float
     ) -> worker_pb2.StatusResponse:

@@ -68,6 +68,13 @@ class GrpcOperatorLink(OperatorLink):
             reply: router_admin_pb2.TraceResponse = await stub.Trace(request, timeout=timeout_s)
         return reply
 
+    async def options(self, *, timeout_s: float) -> router_admin_pb2.OptionsResponse:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        request = router_admin_pb2.OptionsRequest()
+        with self._typed:
+            reply: router_admin_pb2.OptionsResponse = await stub.Options(request, timeout=timeout_s)
+        return reply
+
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float
     ) -> worker_pb2.StatusResponse:

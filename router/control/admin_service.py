@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import grpc
 
+from cluster.config import RouterOptions
 from cluster.deadline import Clock
 from cluster.errors import SplitserveError
 from cluster.rpc import abort
 from protos import router_admin_pb2, router_admin_pb2_grpc
 from router.control.decision_message import decision_to_wire, unrouted_to_wire
+from router.control.options_message import options_to_wire
 from router.control.route_prices import RoutePrices
 from router.control.trace_message import traces_of
 from router.telemetry.decisions import DecisionLog
@@ -19,8 +21,15 @@ ADMIN_SERVICE_NAME = "splitserve.worker.v1.RouterAdmin"
 class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
     """The gRPC servicer; reads only."""
 
-    def __init__(self, decisions: DecisionLog, prices: RoutePrices, clock: Clock) -> None:
+    def __init__(
+        self,
+        decisions: DecisionLog,
+        prices: RoutePrices,
+        clock: Clock,
+        options: RouterOptions,
+    ) -> None:
         """`clock`: by which requests are stamped."""
+        self._options = options
         self._decisions = decisions
         self._prices = prices
         self._clock = clock
@@ -40,6 +49,12 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
     ) -> router_admin_pb2.TraceResponse:
         """Where the time went, of what is kept."""
         return traces_of(self._decisions, request, self._clock)
+
+    async def Options(
+        self, request: router_admin_pb2.OptionsRequest, context: grpc.aio.ServicerContext
+    ) -> router_admin_pb2.OptionsResponse:
+        """What this router was started with."""
+        return options_to_wire(self._options)
 
     async def Price(
         self, request: router_admin_pb2.PriceRequest, context: grpc.aio.ServicerContext

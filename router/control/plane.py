@@ -76,7 +76,7 @@ class FleetPlane:
     ) -> None:
         """`circle`: where other routers of the same fleet are met; None: there are none.
         `fronted`: the model, for the vLLM servers named. `share`: see CompletionPipeline."""
-        self._world, self._share = world, share or LoopShare()
+        self._world, self._share, self._options = world, share or LoopShare(), options
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
         self.lag.publish(self.metrics.registry)
@@ -145,7 +145,7 @@ class FleetPlane:
         )
         server.add(
             router_admin_pb2_grpc.add_RouterAdminServicer_to_server,
-            RouterAdminService(self.decisions, prices, self._world.clock),
+            RouterAdminService(self.decisions, prices, self._world.clock, self._options),
             ADMIN_SERVICE_NAME,
             always_ready=True,
         )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from cli.config import differences
 from cli.main import app
+from tests.cli.inspect.fake_router import ADDRESS, FakeRouter
 
 _CONTEXTS = """
 ## Named fleets
@@ -34,18 +37,53 @@ _CONTEXT_WORDS = (
 )
 
 
+_OPTIONS = """
+## Options and files of options
+
+`config show PROCESS` takes the flags of `splitserve PROCESS` and says what that process would be
+started with, and who has said so: a flag, a variable, a line of the file, or nobody. `config
+validate FILE...` names everything in files that some process would refuse (1: there is something),
+`config diff FILE [FILE]` in what two files differ, or a file and the running router (1: in
+something), `config schema [PROCESS]` prints a JSON Schema for editors. Passwords are masked, and
+those of a running router are not compared.
+"""
+_FILES = {
+    "fleet.toml": 'port = 8080\nstore = "redis://:secret@db:6379/0"\nmax_num_seqs = 128\n',
+    "typos.toml": 'port = 80800\nmax_num_seq = 128\nkv_memory_bytes = "4GB"\n',
+    "other.toml": 'store = "redis://:other@db:6379/0"\nmax_num_seqs = 64\n',
+}
+_OPTION_WORDS = (
+    ("config", "validate", "fleet.toml", "typos.toml"),
+    ("config", "diff", "fleet.toml", "other.toml"),
+    ("config", "diff", "fleet.toml"),
+)
+
+
 def config_transcripts() -> str:
     """In Markdown."""
-    return _CONTEXTS + _transcripts(_CONTEXT_WORDS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(differences, "GrpcDialer", lambda token: FakeRouter())
+        patch.setenv("SPLITSERVE_GRPC", ADDRESS)
+        files = _transcripts(_OPTION_WORDS)
+    return _OPTIONS + files + _shown_lines() + _CONTEXTS + _transcripts(_CONTEXT_WORDS)
+
+
+def _shown_lines() -> str:
+    """The first of many."""
+    words = ("config", "show", "router", "--config", "fleet.toml", "--grpc-port", "7000")
+    head, *lines = _transcripts([words]).strip().splitlines()
+    return "\n" + "\n".join([head, *lines[:5], "..."]) + "\n```\n"
 
 
 def _transcripts(shown: Sequence[tuple[str, ...]]) -> str:
-    """In a folder that was empty before the first of them."""
+    """In a folder of `_FILES`, without contexts before the first of them."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("SPLITSERVE_CONTEXTS", "contexts.yaml")
         patch.setenv("COLUMNS", "200")
-        for name in ("CONTEXT", "GRPC", "JOIN_TOKEN", "FLEET_TLS", "CONFIG"):
+        for name, text in _FILES.items():
+            Path(name).write_text(text)
+        for name in ("CONTEXT", "JOIN_TOKEN", "FLEET_TLS", "CONFIG"):
             patch.delenv(f"SPLITSERVE_{name}", raising=False)
         return "".join(_transcript(words) for words in shown)
 

@@ -10,8 +10,10 @@ from typer.testing import CliRunner, Result
 
 from cli import question
 from cli.main import app
+from cluster.config import RouterOptions
 from cluster.errors import SplitserveError
 from protos import membership_pb2, router_admin_pb2, worker_pb2
+from router.control.options_message import options_to_wire
 from tests.cli.inspect.made_up_traces import traced_alone, traced_pair
 
 ADDRESS = "router:50051"
@@ -62,6 +64,7 @@ class FakeRouter:
 
     members_told: list[Any] = field(default_factory=two_pools)
     traces: list[Any] = field(default_factory=lambda: [traced_pair(), traced_alone()])
+    started_with: RouterOptions = field(default_factory=RouterOptions)
     failure: SplitserveError | None = None
     num_calls: int = 0
 
@@ -84,6 +87,10 @@ class FakeRouter:
         self._answers()
         found = [each for each in self.traces if request.request_id in ("", each.request_id)]
         return router_admin_pb2.TraceResponse(traces=found[: request.slowest or None])
+
+    async def options(self, *, timeout_s: float) -> Any:
+        self._answers()
+        return options_to_wire(self.started_with)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -1,0 +1,23 @@
+"""What a router was started with, for its operators."""
+
+from __future__ import annotations
+
+import json
+
+from cluster import VERSION
+from cluster.config import RouterOptions
+from cluster.masking import Mask
+from cluster.options import option_values
+from protos import router_admin_pb2
+
+
+def options_to_wire(options: RouterOptions) -> router_admin_pb2.OptionsResponse:
+    """Passwords in them are masked."""
+    values = Mask().data(option_values(options))
+    return router_admin_pb2.OptionsResponse(
+        options=[
+            router_admin_pb2.OptionValue(name=name, value=json.dumps(value))
+            for name, value in values.items()
+        ],
+        version=VERSION,
+    )
