@@ -19,18 +19,18 @@ from cluster.config import RouterOptions, ServeOptions
 from cluster.option_value import SIZE_UNITS, OptionSpec
 from cluster.options import known_specs, option_specs
 
-Schema = dict[str, Any]
+FileSchema = dict[str, Any]
 _ABSENT = "([nN][oO][nN][eE]|[aA][uU][tT][oO])?"
 _END = r"$(?!\n)"
 """Not before a last line's end, as the regular expressions of some languages have it."""
 _SPACE = r"[ \t]*"
 
 
-def config_schema(kind: ProcessKind | None) -> Schema:
+def config_schema(kind: ProcessKind | None) -> FileSchema:
     """Of a file for one process, or for all of a fleet."""
     classes = processes(kind)
     known = option_specs(ServeOptions) if kind is ProcessKind.SERVE else known_specs()
-    schema: Schema = {
+    schema: FileSchema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"options of splitserve {kind or '(all processes)'}",
         "$comment": "beyond this, port, grpc_port and fleet_port differ unless they are 0",
@@ -42,7 +42,7 @@ def config_schema(kind: ProcessKind | None) -> Schema:
     return schema | ({"allOf": _rules()} if is_routers else {})
 
 
-def value_schema(spec: OptionSpec) -> Schema:
+def value_schema(spec: OptionSpec) -> FileSchema:
     """Of one option in a file."""
     forms = list(_forms(spec))
     value = forms[0] if len(forms) == 1 else {"anyOf": forms}
@@ -51,10 +51,10 @@ def value_schema(spec: OptionSpec) -> Schema:
     return {"description": spec.help, **told, **value}
 
 
-def _property(name: str, classes: Iterable[type]) -> Schema:
+def _property(name: str, classes: Iterable[type]) -> FileSchema:
     """All that have it must accept it."""
     specs = [specs[name] for cls in classes if name in (specs := option_specs(cls))]
-    schemas: list[Schema] = []
+    schemas: list[FileSchema] = []
     for schema in map(value_schema, specs):
         if schema not in schemas:
             schemas.append(schema)
@@ -63,7 +63,7 @@ def _property(name: str, classes: Iterable[type]) -> Schema:
     return schemas[0] if len(schemas) == 1 else {"allOf": schemas}
 
 
-def _forms(spec: OptionSpec) -> Iterable[Schema]:
+def _forms(spec: OptionSpec) -> Iterable[FileSchema]:
     if issubclass(spec.kind, enum.Enum):
         yield {"enum": [str(member.value) for member in spec.kind]}
     elif spec.kind is bool:
@@ -78,16 +78,16 @@ def _forms(spec: OptionSpec) -> Iterable[Schema]:
         yield {"type": "string", "pattern": f"^{_ABSENT}{_END}"}
 
 
-def _text(spec: OptionSpec) -> Schema:
+def _text(spec: OptionSpec) -> FileSchema:
     if spec.choices:
         return {"enum": list(spec.choices)}
-    schema: Schema = {"type": "string"}
+    schema: FileSchema = {"type": "string"}
     if not spec.optional:
         schema["minLength"] = 1
     return schema | ({"pattern": "^[^:]*$"} if spec.is_host else {})
 
 
-def _number(spec: OptionSpec) -> Schema:
+def _number(spec: OptionSpec) -> FileSchema:
     if spec.kind is int:
         limits = {"minimum": spec.low, "maximum": spec.high}
         kind = "integer"
@@ -116,7 +116,7 @@ def at_least(low: int) -> str:
     if low == 0:
         return "[0-9]+"
     digits = str(low)
-    forms = [f"[0-9]*[1-9][0-9]{{{len(digits)}}}", f"0*{digits}"]  # longer; the same
+    forms = [f"[0-9]*[1-9][0-9]{{{len(digits)},}}", f"0*{digits}"]  # longer; the same
     for place, digit in enumerate(digits):
         if digit != "9":
             more = f"[{int(digit) + 1}-9][0-9]{{{len(digits) - place - 1}}}"
@@ -124,7 +124,7 @@ def at_least(low: int) -> str:
     return f"({'|'.join(forms)})"
 
 
-def _rules() -> list[Schema]:
+def _rules() -> list[FileSchema]:
     """Of options that need each other; see TlsOptions and StoreOptions."""
     from_store = {"required": ["api_keys"], "properties": {"api_keys": {"const": IN_STORE}}}
     return [
@@ -135,6 +135,6 @@ def _rules() -> list[Schema]:
     ]
 
 
-def _is_said(name: str) -> Schema:
+def _is_said(name: str) -> FileSchema:
     """And not taken back with a word."""
     return {"required": [name], "properties": {name: {"not": {"pattern": f"^{_ABSENT}{_END}"}}}}

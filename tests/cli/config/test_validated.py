@@ -14,7 +14,7 @@ WRONG = """# a fleet
 port = 80000
 max_num_seq = 4
 
-note = \"\"\"
+zzz = \"\"\"
 kv_memory_bytes = 1
 \"\"\"
 kv_memory_bytes = "512XB"
@@ -40,7 +40,7 @@ def test_everything_that_is_wrong_is_told_with_its_line_and_what_helps(tmp_path:
     assert done.stderr.splitlines() == [
         f"error: {file}:2: port is 80000; allowed: 0 to 65535",
         f"error: {file}:3: max_num_seq is not an option; did you mean max_num_seqs?",
-        f"error: {file}:5: note is not an option; docs/options.md has those that there are",
+        f"error: {file}:5: zzz is not an option; docs/options.md has those that there are",
         f"error: {file}:8: kv_memory_bytes is '512XB'; allowed: bytes, or a size such as 512MiB",
         f"error: {file}:9: grpc_port is '1'; allowed: a whole number, without quotes",
         f"error: {file}:10: engine is not an option; docs/options.md has those that there are",
