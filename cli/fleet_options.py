@@ -1,4 +1,5 @@
-"""`--context` for every command that asks a fleet: those with --grpc or --kubernetes.
+"""`--context` for every command that asks a fleet: those with --grpc or --kubernetes; and workers'
+names for shells that complete their argument `worker`.
 
 It is added here, once, so that no command can be without it; the command itself gets the address
 or release that was resolved, and runs with the fleet's token and certificates.
@@ -12,8 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
-from typer.models import CommandInfo
+from typer.models import ArgumentInfo, CommandInfo
 
+from cli.completion import worker_names
 from cli.errors_shown import shows_errors
 from cli.fleet_address import (
     RELEASE_OPTION,
@@ -95,9 +97,16 @@ def _resolving(command: AnyCommand, named: dict[str, Any]) -> AnyCommand:
             return command(**given | _resolved(fleet, named))
 
     signature = inspect.signature(command, eval_str=True)
-    parameters = [_optional(each, named) for each in signature.parameters.values()]
+    parameters = [_optional(_completed(each), named) for each in signature.parameters.values()]
     resolving.__signature__ = signature.replace(parameters=[*parameters, _CONTEXT])  # type: ignore[attr-defined]
     return resolving
+
+
+def _completed(parameter: inspect.Parameter) -> inspect.Parameter:
+    for info in get_args(parameter.annotation)[1:]:
+        if isinstance(info, ArgumentInfo) and parameter.name == "worker":
+            info.autocompletion = worker_names
+    return parameter
 
 
 def _optional(parameter: inspect.Parameter, named: dict[str, Any]) -> inspect.Parameter:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cli.completion import worker_names
 from cli.errors_shown import shows_errors
 from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress
 from cli.output_form import ViewOutput, checked_view_form
@@ -30,6 +31,13 @@ class Described(StrEnum):
 
     WORKER = "worker"
     POOL = "pool"
+
+
+def described_names(context: typer.Context, incomplete: str) -> list[str]:
+    """For a shell that completes."""
+    if context.params.get("what") in (Described.WORKER, Described.WORKER.value):
+        return worker_names(context, incomplete)
+    return []
 
 
 def add_inspection(app: typer.Typer) -> None:
@@ -65,7 +73,7 @@ def get(
 @shows_errors
 def describe(
     what: Annotated[Described, typer.Argument(help="what kind of thing")],
-    name: Annotated[str, typer.Argument(help="as `get` lists it")],
+    name: Annotated[str, typer.Argument(help="as `get` lists it", autocompletion=described_names)],
     grpc: GrpcAddress = DEFAULT_ROUTER,
     output: ViewOutput = "table",
 ) -> None:

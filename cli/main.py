@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from cli import completion
+from cli.completion import Shell
 from cli.config_commands import config_app
 from cli.errors_shown import shows_errors
 from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, GrpcAddresses
@@ -48,6 +50,8 @@ add_times(app)
 def main() -> None:
     """The console script."""
     die_with_parent()
+    if completion.VARIABLE in os.environ:
+        completion.understand_shells()
     words = sys.argv[1:]
     if "--no-color" in words:
         words.remove("--no-color")
@@ -231,6 +235,15 @@ def quality(
         output=checked_form(output),
     )
     raise typer.Exit(run_quality(request))
+
+
+@app.command("completion")
+@shows_errors
+def print_completion(
+    shell: Annotated[Shell, typer.Argument(help="that is to read it")],
+) -> None:
+    """Print the script by which a shell completes commands, flags, contexts and workers."""
+    print(completion.completion_script(shell.value))
 
 
 @app.command()

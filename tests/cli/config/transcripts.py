@@ -37,6 +37,18 @@ _CONTEXT_WORDS = (
 )
 
 
+_COMPLETION = """
+## Completion
+
+`splitserve completion bash|zsh|fish` prints a script that completes commands, flags, contexts and
+the names of a running fleet's workers; a fleet that does not answer within 0.3 s has no names.
+
+```
+eval "$(splitserve completion bash)"                                  # in ~/.bashrc
+eval "$(splitserve completion zsh)"                                   # in ~/.zshrc, after compinit
+splitserve completion fish > ~/.config/fish/completions/splitserve.fish
+```
+"""
 _OPTIONS = """
 ## Options and files of options
 
@@ -65,7 +77,8 @@ def config_transcripts() -> str:
         patch.setattr(differences, "GrpcDialer", lambda token: FakeRouter())
         patch.setenv("SPLITSERVE_GRPC", ADDRESS)
         files = _transcripts(_OPTION_WORDS)
-    return _OPTIONS + files + _shown_lines() + _CONTEXTS + _transcripts(_CONTEXT_WORDS)
+    contexts = _CONTEXTS + _transcripts(_CONTEXT_WORDS)
+    return _OPTIONS + files + _shown_lines() + contexts + _COMPLETION
 
 
 def _shown_lines() -> str:
