@@ -142,7 +142,8 @@ class Degradation:
     @property
     def allows_local_prefill(self) -> bool:
         """Whether decode workers may compute prompts where prefill workers could."""
-        return all(step.kind is not StepKind.LOCAL_PREFILL for step in self._in_force())
+        in_force = self._in_force()
+        return not in_force or all(each.kind is not StepKind.LOCAL_PREFILL for each in in_force)
 
     def _in_force(self) -> tuple[DegradationStep, ...]:
         return self._steps[: self._num_in_force]

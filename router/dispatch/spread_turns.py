@@ -48,7 +48,7 @@ class SpreadTurns:
     def held_back_ms(self, asked: Asked, items: Sequence[FleetMember]) -> float:
         """How long it is to leave the only free turn of these workers to others, if nothing
         changes; 0: not at all."""
-        if not self._expects_others(asked):
+        if len(items) < 2 or not self._expects_others(asked):
             return 0.0
         turns = [turn for item in items for turn in item.prompts.turns]
         if not turns or any(turn.tenant != asked.tenant for turn in turns):

@@ -117,8 +117,9 @@ class Fleet:
 
     def why_not_ready(self) -> str | None:
         """None when a request that came now could be served; else what is missing, in words."""
-        if any(item.is_decode and item.takes_work for item in self._members.values()):
-            return None
+        for item in self._members.values():
+            if item.is_decode and item.takes_work:
+                return None
         if not (num_members := len(self.with_role(Role.DECODE))):
             return "no decode worker has joined"
         return f"none of {num_members} decode workers is connected and takes new work"
