@@ -31,8 +31,8 @@ from router.vllm.server_address import MAX_SERVERS, VllmAddress, vllm_addresses
 LOOK_INTERVAL_S = 2.0
 LOOK_TIMEOUT_S = 5.0
 """For a whole look, with a new connection where it needs one."""
-PAGE_S = 0.00065
-"""Of Redis's own time for PAGE_KEYS names whose leases have ended."""
+PAGE_S = 0.0015
+"""Of Redis's own time for PAGE_KEYS names whose leases have ended, measured with half a million."""
 PAUSE_LOOKS = 20
 """Between two looks, in times of such a look: they take Redis a twentieth of its time."""
 GRACE_S = 10.0
