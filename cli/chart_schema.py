@@ -68,6 +68,7 @@ def chart_schema() -> Schema:
             "router": _router(),
             "worker": _worker(),
             "pools": {"type": "object", "additionalProperties": _pool(), "propertyNames": NAME},
+            "gateway": _gateway(),
             "topology": keys({"pairKey": TEXT}),
             "apiKeys": keys({"enabled": FLAG, "existingSecret": TEXT, "inStore": FLAG}),
             "fleet": keys({"existingSecret": TEXT, "tls": _certificate()}),
@@ -136,6 +137,7 @@ def _images() -> Schema:
 def _model() -> Schema:
     access = {"enum": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]}
     cache = {"size": QUANTITY, "claim": TEXT, "create": FLAG, "storageClass": TEXT}
+    cache |= {"readOnly": FLAG, "warmUp": FLAG}
     return keys(
         {
             "name": {"type": "string", "minLength": 1},
@@ -144,6 +146,12 @@ def _model() -> Schema:
             "cache": keys({**cache, "accessMode": access}),
         }
     )
+
+
+def _gateway() -> Schema:
+    pool = keys({"enabled": FLAG, "failureMode": {"enum": ["FailClose", "FailOpen"]}})
+    names = {"type": "array", "items": TEXT}
+    return keys({"parentRefs": LIST, "hostnames": names, "inferencePool": pool})
 
 
 def _pod() -> dict[str, Schema]:

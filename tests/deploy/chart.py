@@ -44,9 +44,9 @@ class Rendered:
 
     @cached_property
     def pods(self) -> dict[str, Manifest]:
-        """What deployments start, and pods of their own, by name."""
-        made = {name: m["spec"]["template"] for name, m in self.kind("Deployment").items()}
-        return made | self.kind("Pod")
+        """What deployments and jobs start, and pods of their own, by name."""
+        owners = self.kind("Deployment") | self.kind("Job")
+        return {name: m["spec"]["template"] for name, m in owners.items()} | self.kind("Pod")
 
     def environ(self, deployment: str) -> dict[str, str]:
         """Of its container: what is said in words."""

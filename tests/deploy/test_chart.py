@@ -20,8 +20,9 @@ from router.tenants.api_key import digest_of
 from router.tenants.key_file import read_keys
 from router.vllm.pods.selection import pod_selection
 from tests.deploy.chart import CHART, Manifest, helm, refusal, rendered
+from tests.deploy.test_gateway import GATEWAY_GROUPS, POOL, ROUTE
 
-OTHERS = ("cert-manager.io", "monitoring.coreos.com")
+OTHERS = ("cert-manager.io", "monitoring.coreos.com", "keda.sh", *GATEWAY_GROUPS)
 """Groups that Kubernetes itself does not define."""
 VERSIONS = [f"1.{minor}" for minor in range(29, 38)]
 GPUS: Manifest = {
@@ -70,6 +71,22 @@ VLLM: Manifest = {
     "router": {"vllmPods": {"selector": "app=vllm,tier in (a,b)", "namespace": "chat"}},
     "pools": {"prefill": None, "decode": None},
 }
+KEDA: Manifest = {
+    "metrics": {
+        "prometheus": "http://prometheus.monitoring:9090",
+        "alerts": {"enabled": True},
+        "boards": {"enabled": True},
+    },
+    "worker": {"autoscaling": {"enabled": True}},
+}
+WARM: Manifest = {
+    "model": {
+        "cache": {"claim": "models", "create": True, "warmUp": True},
+        "authSecret": {"name": "hub"},
+    },
+    "worker": {"env": [{"name": "HF_ENDPOINT", "value": "http://mirror"}]},
+}
+READ_ONLY: Manifest = {"model": {"cache": {"claim": "models", "readOnly": True}}}
 MATRIX = {
     "defaults": {},
     "vllm": VLLM,
@@ -77,6 +94,11 @@ MATRIX = {
     "certificates": CERTIFICATES,
     "secrets": SECRETS,
     "open": OPEN,
+    "keda": KEDA,
+    "gateway": ROUTE,
+    "inference pool": POOL,
+    "warm-up": WARM,
+    "read-only cache": READ_ONLY,
 }
 each_of_the_matrix = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
 
@@ -105,6 +127,54 @@ def test_what_others_define_is_asked_for_only_where_it_was_asked_for() -> None:
     assert rendered(None, "--api-versions", "monitoring.coreos.com/v1/PodMonitor").kind(
         "PodMonitor"
     )
+
+
+@pytest.mark.parametrize("readies", [WARM, READ_ONLY], ids=["warm-up", "read-only cache"])
+def test_nobody_but_the_job_writes_to_a_cache_that_is_filled_before(readies: Manifest) -> None:
+    release = rendered(readies)
+    for name in release.kind("Deployment"):
+        spec = release.pods[name]["spec"]
+        claims = {v["name"]: v["persistentVolumeClaim"] for v in spec["volumes"] if _is_claim(v)}
+        assert claims == {"models": {"claimName": "models", "readOnly": True}}
+        (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "models"]
+        assert mount["readOnly"] and mount["subPath"] == "models"
+        assert mount["mountPath"] == f"{release.environ(name)['SPLITSERVE_HOME']}/models"
+
+
+def test_a_job_fetches_the_model_before_anything_else_is_made() -> None:
+    release = rendered(WARM)
+    (job,) = release.kind("Job").values()
+    (claim,) = release.kind("PersistentVolumeClaim").values()
+    hooks = [each["metadata"]["annotations"] for each in (claim, job)]
+    assert all(hook["helm.sh/hook"] == "pre-install,pre-upgrade" for hook in hooks)
+    assert int(hooks[0]["helm.sh/hook-weight"]) < int(hooks[1]["helm.sh/hook-weight"])
+    assert hooks[0]["helm.sh/resource-policy"] == "keep"
+    assert "succeeded" not in hooks[0]["helm.sh/hook-delete-policy"], "models stay"
+    assert "serviceAccountName" not in job["spec"]["template"]["spec"], "there is none yet"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["models", "pull", "smollm2"]
+    environ = release.environ("demo-warm-up")
+    assert environ["HF_ENDPOINT"] == "http://mirror"
+    assert "HF_TOKEN" in {item["name"] for item in release.env("demo-warm-up")}
+    assert not rendered().kind("Job")
+
+
+@pytest.mark.parametrize("key", ["create", "readOnly", "warmUp"])
+def test_a_cache_that_is_prepared_has_a_claim(key: str) -> None:
+    told = refusal({"model": {"cache": {key: True}}})
+    assert f"model.cache.{key}" in told and "model.cache.claim" in told
+
+
+def test_ranks_of_several_hosts_are_refused_by_the_key_that_asks_for_them() -> None:
+    decode = {"gpus": {"count": 4}, "options": {"tensorParallelSize": 8}}
+    told = refusal({"pools": {"decode": decode}})
+    assert "pools.decode.options.tensorParallelSize" in told and "--launcher ray" in told
+    on_cpus = {"worker": {"options": {"tensorParallelSize": 2}}}
+    assert rendered(on_cpus).environ("demo-decode")["SPLITSERVE_TENSOR_PARALLEL_SIZE"] == "2"
+
+
+def _is_claim(volume: Manifest) -> bool:
+    return "persistentVolumeClaim" in volume
 
 
 def test_the_chart_has_at_most_fifteen_templates() -> None:
@@ -233,7 +303,7 @@ def test_a_router_may_look_at_vllms_pods_where_that_is_asked_for_and_nobody_may_
         (account, "default")
     ]
     assert account in release.kind("ServiceAccount") and account != "demo"
-    for values in (kept for name, kept in MATRIX.items() if name != "vllm"):
+    for values in (kept for kept in MATRIX.values() if kept not in (VLLM, POOL)):
         made = rendered(values)
         assert not made.kind("Role") and not made.kind("RoleBinding")
         assert not any("projected" in str(pod) for pod in made.pods.values())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import psutil
 import pytest
 
+from cluster.home import default_home
 from tests.deploy.release import CLAIM, NAME, VALUES, Release, model_cache
 from tests.fleet.support import wait_for
 from tests.mini_cluster.cluster import MiniCluster
@@ -43,6 +45,27 @@ async def test_helm_installs_a_pool_a_token_comes_through_the_service_and_nothin
         release.install(VALUES | {"pools": {"prefill": None}})
         await first_token(release)
         uninstall(cluster, before)
+
+
+@pytest.mark.minutes
+async def test_a_job_readies_the_model_and_workers_serve_it_from_a_cache_that_they_cannot_write_to(
+    tmp_path: Path,
+) -> None:
+    """The job alone can have left the digest of the file that it looked through."""
+    home = tmp_path / "home"
+    model = home / "models" / "smollm2"
+    model.mkdir(parents=True)
+    for path in (default_home() / "models" / "smollm2").iterdir():
+        shutil.copy(path, model)
+    with running_cluster(tmp_path, {CLAIM: home}) as cluster:
+        release = Release(cluster)
+        values = VALUES["model"]["cache"] | {"warmUp": True}
+        release.install(
+            VALUES | {"model": VALUES["model"] | {"cache": values}, "pools": {"prefill": None}}
+        )
+        await first_token(release)
+        assert list((home / "models" / "digests").iterdir())
+        assert not (home / "kernels").exists(), "of the claim workers see the models alone"
 
 
 @pytest.mark.minutes

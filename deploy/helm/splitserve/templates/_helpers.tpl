@@ -67,11 +67,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "splitserve.volumes" -}}
 - name: tmp
   emptyDir: {}
+{{- if include "splitserve.readOnlyCache" . }}
+- name: cache
+  emptyDir: {sizeLimit: 2Gi}
+- name: models
+  persistentVolumeClaim: {claimName: {{ .Values.model.cache.claim }}, readOnly: true}
+{{- else }}
 - name: cache
 {{- if .Values.model.cache.claim }}
   persistentVolumeClaim: {claimName: {{ .Values.model.cache.claim }}}
 {{- else }}
   emptyDir: {sizeLimit: {{ .Values.model.cache.size }}}
+{{- end }}
 {{- end }}
 {{- if include "splitserve.fleetTls" . }}
 - name: fleet-tls
@@ -88,9 +95,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "splitserve.mounts" -}}
 - {name: tmp, mountPath: /tmp}
 - {name: cache, mountPath: /var/cache/splitserve}
+{{- if include "splitserve.readOnlyCache" . }}
+- {name: models, mountPath: /var/cache/splitserve/models, subPath: models, readOnly: true}
+{{- end }}
 {{- if include "splitserve.fleetTls" . }}
 - {name: fleet-tls, mountPath: /etc/splitserve/fleet, readOnly: true}
 {{- end }}
+{{- end }}
+
+{{- /* Whether the model is in the claim before anybody starts. */ -}}
+{{- define "splitserve.readOnlyCache" -}}
+{{- if or .Values.model.cache.readOnly .Values.model.cache.warmUp }}yes{{ end }}
 {{- end }}
 
 {{- define "splitserve.fleetSecret" -}}
