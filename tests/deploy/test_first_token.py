@@ -1,0 +1,77 @@
+"""The README's page "On Kubernetes", as a new operator types it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.chart import CHART, Manifest, helm
+from tests.deploy.release import CLAIM, VALUES, model_cache
+from tests.deploy.test_gateway import POOL, ROUTE
+from tests.mini_cluster.machine import running_cluster
+
+ROOT = Path(__file__).parents[2]
+_TYPED = re.compile(r"## On Kubernetes\n.*?```\n(.*?)```", re.DOTALL)
+MY_CLUSTER = ["--set", f"model.cache.claim={CLAIM}", "--values", "-"]
+"""What this machine needs beside: its cache of models, and room for two engines."""
+
+
+def commands() -> list[list[str]]:
+    found = _TYPED.search((ROOT / "README.md").read_text())
+    assert found is not None
+    return [shlex.split(line) for line in found.group(1).splitlines()]
+
+
+def test_the_images_that_are_built_are_those_that_are_installed() -> None:
+    built = [words for words in commands() if words[0] == "docker"]
+    (install,) = [words for words in commands() if words[:2] == ["helm", "install"]]
+    rendered = helm("template", install[2], *install[4:])
+    assert rendered.returncode == 0, rendered.stderr
+    images = set(re.findall(r"image: (\S+)", rendered.stdout))
+    assert {words[words.index("-t") + 1] for words in built} == images
+    dockerfile = (ROOT / "deploy/docker/Dockerfile").read_text()
+    for words in built:
+        assert re.search(rf"^FROM .* AS {words[words.index('--target') + 1]}$", dockerfile, re.M)
+
+
+@pytest.mark.slow
+@pytest.mark.minutes
+@pytest.mark.timeout(600)
+def test_five_commands_lead_to_a_first_token(tmp_path: Path) -> None:
+    typed = commands()
+    assert len(typed) == 5
+    with running_cluster(tmp_path, model_cache()) as cluster:
+        claim: Manifest = {"accessModes": ["ReadWriteMany"]}
+        claim |= {"resources": {"requests": {"storage": "1Gi"}}}
+        metadata = {"name": CLAIM, "namespace": "default"}
+        made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
+        cluster.call(lambda: cluster.store.create("persistentvolumeclaims", made | {"spec": claim}))
+        said = ""
+        for words in (words for words in typed if words[0] != "docker"):
+            given = [word.replace("REGISTRY/", "") for word in words[1:]]
+            if given[0] == "install":
+                given = ["install", given[1], str(CHART), *given[3:], *MY_CLUSTER]
+            done = cluster.run(words[0], *given, stdin=json.dumps(VALUES))
+            assert done.returncode == 0, done.stderr
+            said = done.stdout
+        assert re.search(r"^POD LOGS: llm-test-chat.*\n.*\w.*\nttft ", said, re.M), said
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, ["decode and prefill workers", "splitserve scale decode=2 --kubernetes default/demo"]),
+        (ROUTE, ["curl https://llm.example.com/v1/models", "describe httproute demo"]),
+        (POOL, ["once a vLLM server has joined", "ADDRESS-OF-THE-GATEWAY"]),
+    ],
+    ids=["defaults", "route", "pool"],
+)
+def test_what_helm_says_at_its_end_is_what_to_type_next(values: Manifest, words: list[str]) -> None:
+    done = helm("install", "demo", "--dry-run=client", "--namespace", "default", values=values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert all(word in notes for word in words), notes
