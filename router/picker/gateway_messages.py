@@ -61,6 +61,8 @@ def picked(
         for begin in range(0, len(body), PIECE_BYTES):
             is_last = begin + PIECE_BYTES >= len(body)
             yield _piece(body[begin : begin + PIECE_BYTES], is_end=is_last and is_end)
+        if not is_end:
+            yield GatewayReply(request_trailers=wire.TrailersResponse())
 
 
 def refused(error: SplitserveError, request_id: str, draw: Draw) -> GatewayReply:

@@ -40,6 +40,8 @@ class Call:
         among: list[str] | None = None,
         piece: int = 1 << 20,
         head: dict[str, str] | None = None,
+        has_trailers: bool = False,
+        ends: bool = True,
     ) -> wire.ProcessingResponse:
         """The head and the whole body; the reply that picks or refuses."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
@@ -50,8 +52,11 @@ class Call:
                 return reply
         for begin in range(0, max(1, len(data)), piece):
             part = wire.HttpBody(body=data[begin : begin + piece])
-            part.end_of_stream = begin + piece >= len(data)
+            part.end_of_stream = begin + piece >= len(data) and ends and not has_trailers
             await self._say(wire.ProcessingRequest(request_body=part))
+        if has_trailers:
+            trailers = wire.HttpTrailers(trailers=wire.HeaderMap())
+            await self._say(wire.ProcessingRequest(request_trailers=trailers))
         return await self.hear()
 
     async def rest_of_body(self) -> bytes:

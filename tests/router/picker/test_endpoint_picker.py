@@ -75,6 +75,37 @@ async def test_a_request_goes_to_a_server_under_the_names_of_that_server(mode: i
         assert router.num_in_flight == 0
 
 
+async def test_a_request_with_trailers_goes_on_with_them() -> None:
+    async with behind(1) as router, gateway_call(router.picker) as call:
+        assert endpoint_of(await call.ask(BODY, has_trailers=True))
+        piece = (await call.hear()).request_body.response.body_mutation.streamed_response
+        assert piece.body and not piece.end_of_stream
+        assert (await call.hear()).WhichOneof("response") == "request_trailers"
+        await call.answered(200, USAGE)
+        await call.end()
+
+
+async def test_what_nobody_here_knows_does_not_go_on_to_a_server() -> None:
+    asked = BODY | {"stop": ["x"]}
+    async with behind(1, unknown_fields="warn") as router, gateway_call(router.picker) as call:
+        await call.ask(asked | {"no_such_field": 1})
+        sent = msgspec.json.decode(await call.rest_of_body())
+    assert sent["stop"] == ["x"] and "no_such_field" not in sent
+
+
+async def test_nobody_reads_the_blocks_of_another_request() -> None:
+    asked = BODY | {"kv_transfer_params": {"remote_block_ids": [1]}}
+    async with behind(1, unknown_fields="warn") as router, gateway_call(router.picker) as call:
+        status, error = refusal_of(await call.ask(asked))
+        assert (status, error["param"]) == (400, "kv_transfer_params")
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async with behind(1, header_timeout_s=0.2) as router, gateway_call(router.picker) as call:
+        status, error = refusal_of(await call.ask(b'{"prompt":', ends=False))
+        assert (status, error["code"]) == (408, "request_timeout")
+
+
 async def homes_of(router: Behind) -> dict[str, str]:
     """Prefixes of which each server has had one, by the gateway's own choice."""
     homes = {}
