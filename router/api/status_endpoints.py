@@ -14,6 +14,7 @@ from cluster.errors import NotReady
 from router.api.answers.bodies import ModelBody, ModelListBody
 from router.api.http.errors import error_body, error_headers
 from router.front.doors import DoorContext
+from router.front.served_model import ServedModel
 
 
 class Readiness(Protocol):
@@ -65,16 +66,21 @@ class StatusEndpoints:
 
     async def models(self, _request: Request) -> Response:
         """The one model."""
-        return _json(msgspec.json.encode(ModelListBody([self._body()])))
+        return _json(listed(self._model))
 
     async def model(self, request: Request) -> Response:
         """One model by its name. Raises UnknownModel."""
         self._model.check_name(request.path_params["name"])
-        return _json(msgspec.json.encode(self._body()))
+        return _json(msgspec.json.encode(_body_of(self._model)))
 
-    def _body(self) -> ModelBody:
-        model = self._model
-        return ModelBody(model.name, model.created_s, model.max_context_tokens, model.defaults)
+
+def listed(model: ServedModel) -> bytes:
+    """GET /v1/models."""
+    return msgspec.json.encode(ModelListBody([_body_of(model)]))
+
+
+def _body_of(model: ServedModel) -> ModelBody:
+    return ModelBody(model.name, model.created_s, model.max_context_tokens, model.defaults)
 
 
 def _json(body: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

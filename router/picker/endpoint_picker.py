@@ -17,13 +17,13 @@ from cluster.generation import Usage
 from cluster.logs import bind_request, get_logger
 from protos import ext_proc_pb2 as wire
 from router.dispatch.passing import PassedRequest, Passing
-from router.front.caller import Caller, caller_of
+from router.front.caller import caller_of
 from router.front.doors import DoorContext
 from router.front.refusals import internal_error
 from router.front.spending import reserved, settle
 from router.grpc_front.call_places import CallPlaces
 from router.picker.gateway_call import GatewayCall
-from router.picker.gateway_messages import picked, refused
+from router.picker.gateway_messages import picked, refused, told
 from router.picker.http_head import HttpHead
 from router.picker.intake import Checked, Incoming, Intake
 from router.picker.passed_body import passed_body
@@ -63,8 +63,18 @@ class EndpointPicker:
             with bind_request(ids.internal):
                 caller = caller_of(context.peer())
                 with self._places.taken_by(caller):
-                    came = await self._let_in(head, ids.internal, arrived_s, caller)
-                    await self._answered(call, came)
+                    came = Incoming(
+                        request_id=ids.internal,
+                        head=head,
+                        tenant=await self._door.let_in(head.get("authorization")),
+                        caller=caller,
+                        arrived_s=arrived_s,
+                    )
+                    if (body := self._intake.told(head)) is not None:
+                        await call.say(told(body, ids.echoed))
+                    else:
+                        self._intake.check(head)
+                        await self._answered(call, came)
         except Cancelled:
             return
         except SplitserveError as error:
@@ -77,20 +87,6 @@ class EndpointPicker:
     async def _refuse(self, call: GatewayCall, error: SplitserveError, request_id: str) -> None:
         if not call.is_picked:
             await call.say(refused(error, request_id, self._door.chance.random))
-
-    async def _let_in(
-        self, head: HttpHead, request_id: str, arrived_s: float, caller: Caller
-    ) -> Incoming:
-        """Raises UnknownPath and its kin, Unauthenticated, NotAllowed, RateLimited, BudgetSpent."""
-        tenant = await self._door.let_in(head.get("authorization"))
-        self._intake.check(head)
-        return Incoming(
-            request_id=request_id,
-            head=head,
-            tenant=tenant,
-            caller=caller,
-            arrived_s=arrived_s,
-        )
 
     async def _answered(self, call: GatewayCall, came: Incoming) -> None:
         with self._door.in_flight.admit():

@@ -80,6 +80,16 @@ def refused(error: SplitserveError, request_id: str, draw: Draw) -> GatewayReply
     )
 
 
+def told(body: bytes, request_id: str) -> GatewayReply:
+    """What the router answers by itself, as JSON."""
+    headers = {"content-type": "application/json", "x-request-id": request_id}
+    return GatewayReply(
+        immediate_response=wire.ImmediateResponse(
+            status=wire.HttpStatus(code=200), headers=_mutation(headers), body=body
+        )
+    )
+
+
 def subset_of(message: wire.ProcessingRequest) -> frozenset[str] | None:
     """Addresses (ip:port) that the pick is to be of; None: the gateway names none."""
     named = message.metadata_context.filter_metadata.get(SUBSET_NAMESPACE)

@@ -9,6 +9,7 @@ from cluster.errors import InvalidRequest, MethodNotAllowed, UnknownPath
 from router.api.plan_reading import plan_of
 from router.api.reading.plan import BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
+from router.api.status_endpoints import listed
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import Caller
 from router.front.doors import DoorContext
@@ -16,6 +17,8 @@ from router.front.generation_request import GenerationRequest
 from router.front.prepared_generation import PreparedGeneration
 from router.picker.http_head import HttpHead
 from router.tenants.tenant import Tenant
+
+MODELS_PATH = "/v1/models"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,11 @@ class Intake:
     def __init__(self, door: DoorContext, readers: Mapping[str, BodyReader]) -> None:
         self._door = door
         self._readers = readers
+
+    def told(self, head: HttpHead) -> bytes | None:
+        """The answer to a question about the model, which no server is needed for."""
+        is_asked = head.method == "GET" and head.path == MODELS_PATH
+        return listed(self._door.model) if is_asked else None
 
     def check(self, head: HttpHead) -> None:
         """Before the body comes. Raises UnknownPath for all that vLLM answers beside generations:

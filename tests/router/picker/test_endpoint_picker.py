@@ -75,6 +75,14 @@ async def test_a_request_goes_to_a_server_under_the_names_of_that_server(mode: i
         assert router.num_in_flight == 0
 
 
+async def test_who_asks_for_models_is_told_the_routers_own() -> None:
+    async with behind(1) as router, gateway_call(router.picker) as call:
+        reply = await call.ask(b"", head={":method": "GET", ":path": "/v1/models"})
+        answer = reply.immediate_response
+        assert answer.status.code == 200
+        assert [each["id"] for each in msgspec.json.decode(answer.body)["data"]] == ["byte-model"]
+
+
 async def test_a_request_with_trailers_goes_on_with_them() -> None:
     async with behind(1) as router, gateway_call(router.picker) as call:
         assert endpoint_of(await call.ask(BODY, has_trailers=True))

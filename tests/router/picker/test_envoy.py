@@ -79,6 +79,8 @@ async def test_a_large_body_arrives_as_it_was_sent(mode: str, tmp_path: Path) ->
         head = {"content-type": "application/json"}
         answer = await client.post("/v1/chat/completions", content=large, headers=head)
         assert answer.status_code == 200, answer.text
+        models = await client.get("/v1/models")
+        assert models.status_code == 200 and models.json()["data"][0]["id"] == "byte-model"
         (asked,) = [body for server in router.servers for body in server.asked]
         assert asked["messages"] == chat["messages"]
 
