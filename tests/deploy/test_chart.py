@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -20,10 +21,9 @@ from router.tenants.api_key import digest_of
 from router.tenants.key_file import read_keys
 from router.vllm.pods.selection import pod_selection
 from tests.deploy.chart import CHART, Manifest, helm, refusal, rendered
-from tests.deploy.test_gateway import GATEWAY_GROUPS, POOL, ROUTE
+from tests.deploy.foreign_schemas import FOREIGN
+from tests.deploy.test_gateway import POOL, ROUTE
 
-OTHERS = ("cert-manager.io", "monitoring.coreos.com", "keda.sh", *GATEWAY_GROUPS)
-"""Groups that Kubernetes itself does not define."""
 VERSIONS = [f"1.{minor}" for minor in range(29, 38)]
 GPUS: Manifest = {
     "model": {
@@ -116,8 +116,22 @@ def test_every_manifest_is_valid_on_every_kubernetes_that_the_chart_is_for(
     manifests = rendered(values).manifests
     for version in VERSIONS:
         for manifest in manifests:
-            if manifest["apiVersion"].partition("/")[0] not in OTHERS:
+            if _named(manifest) not in FOREIGN:
                 kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_what_others_define_has_no_key_that_they_do_not_know() -> None:
+    seen = set()
+    for values in MATRIX.values():
+        for manifest in rendered(values).manifests:
+            if (kind := _named(manifest)) in FOREIGN:
+                seen.add(kind)
+                jsonschema.validate(manifest["spec"], FOREIGN[kind])
+    assert seen == FOREIGN.keys(), "each is somewhere in the matrix"
+
+
+def _named(manifest: Manifest) -> tuple[str, str]:
+    return manifest["apiVersion"], manifest["kind"]
 
 
 def test_what_others_define_is_asked_for_only_where_it_was_asked_for() -> None:
