@@ -14,6 +14,7 @@ from cli.config_commands import config_app
 from cli.errors_shown import shows_errors
 from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, GrpcAddresses
 from cli.fleet_options import offer_contexts
+from cli.health_commands import health_app
 from cli.hold_commands import hold_app
 from cli.inspect_commands import add_inspection
 from cli.key_commands import keys_app
@@ -43,6 +44,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(scale_app)
 app.add_typer(hold_app)
 app.add_typer(rollout_app, name="rollout")
+app.add_typer(health_app)
 add_inspection(app)
 add_times(app)
 
@@ -184,19 +186,6 @@ def routes(
     asked = asked_for(text, raw=raw, ids=ids, new_tokens=new_tokens)
     asked.max_tokens, asked.n, asked.tenant, asked.cache_salt = max_tokens, n, tenant, cache_salt
     raise typer.Exit(show_routes(grpc, asked, output=checked_form(output)))
-
-
-@app.command()
-@shows_errors
-def doctor(
-    output: Output = "table",
-    port: Annotated[int, typer.Option(help="HTTP port to look at")] = 8000,
-    grpc_port: Annotated[int, typer.Option(help="gRPC port to look at")] = 50051,
-) -> None:
-    """Check this machine, with a real transfer."""
-    from cli.doctor.examine import examine
-
-    raise typer.Exit(examine(output=checked_form(output), ports=(port, grpc_port)))
 
 
 @app.command()

@@ -19,7 +19,10 @@ from urllib.parse import quote
 MASKED = "***"
 MIN_SECRET_CHARS = 6
 """Of values that are masked wherever they stand: a shorter one would take words apart."""
-_NAME = r"(?:token(?![a-z])|secret|passw(?:or)?d|passphrase|api[_-]?key|authorization|credential)"
+_NAME = (
+    r"(?:token(?![a-z]|_ms|_id|_count)|secret(?![a-z])|passw(?:or)?d|passphrase|api[_-]?key"
+    r"|authorization|credential)"
+)
 _IS_SECRET = re.compile(rf"{_NAME}|private_?key|access_?key", re.IGNORECASE)
 _NAMES_A_PLACE = re.compile(r"(?:_|-)(?:files?|path|dir|folder|url)$", re.IGNORECASE)
 _SHAPES = (
@@ -33,10 +36,10 @@ _SHAPES = (
     (
         re.compile(
             rf"([\w.-]*{_NAME}[\w-]*(?<!_file)(?<!_path)\\?[\"']?\s*[=:]\s*)"
-            r"(\\?\"(?:[^\"\\]|\\(?!\").)*\\?\"|'[^']*'|[^\s,;&\"'}\]]+)",
+            r"(?:(\\?\")(?:[^\"\\]|\\(?!\").)*\\?\"|(')[^']*'|[^\s,;&\"'}\]]+)",
             re.IGNORECASE,
         ),
-        rf"\1{MASKED}",
+        rf"\1\2\3{MASKED}\2\3",
     ),
 )
 
@@ -50,10 +53,13 @@ class Mask:
         longest_first = sorted(written, key=lambda form: (-len(form), form))
         self._known = re.compile("|".join(map(re.escape, longest_first))) if written else None
 
+    def known(self, text: str) -> str:
+        """The same without what is known to be secret, by value alone."""
+        return text if self._known is None else self._known.sub(MASKED, text)
+
     def text(self, text: str) -> str:
         """The same without secrets."""
-        if self._known is not None:
-            text = self._known.sub(MASKED, text)
+        text = self.known(text)
         for shape, masked in _SHAPES:
             text = shape.sub(masked, text)
         return text

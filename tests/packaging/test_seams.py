@@ -21,6 +21,7 @@ OWN_TIME = {
     "cluster.models.cache.lock": "tells how long another's download took",
     "cluster.launcher.ray.hosted_process": "gathers what a process of the operating system prints",
     "cluster.launcher.ray.remote_process": "polls processes of the operating system",
+    "cli.bundle.make": "tells how long a part took",
     "cli.doctor.examine": "tells how long a check took",
     "cli.fleet_view": "tells how long a start took",
     "kvtransfer.selftest": "tells how long a transfer took",

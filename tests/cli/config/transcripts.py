@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cli.config import differences
+from cli.doctor import examine
 from cli.main import app
+from protos import worker_pb2
+from tests.cli.doctor.played_fleet import PlayedFleet, carried, given_up, member
 from tests.cli.inspect.fake_router import ADDRESS, FakeRouter
 
 _CONTEXTS = """
@@ -37,6 +41,23 @@ _CONTEXT_WORDS = (
 )
 
 
+_HEALTH = """
+## Whether all is well
+
+`splitserve doctor` looks at this machine; `doctor --pairs` asks every decode worker of a fleet for
+a prompt of made-up tokens that each prefill worker computes, so that blocks travel as they would
+for a request, and says over what and how fast, or why not (1: some pair does not work). `doctor
+--in-cluster` looks at what a pod sees: its account and rights, the routers' name, every router
+behind it; `helm test` runs it.
+
+`splitserve support-bundle` packs versions, options, variables of ours, the fleet's state, its
+slowest requests with their explanations, the router's metrics, the ends of the latest logs of this
+home and the doctor's findings into one file with a manifest, 64 MiB unpacked at most. What does not
+answer in time is named in the manifest, and the rest is there. Passwords, tokens, keys and what
+stands before the @ of a URL are masked: look through it all the same before you give it away.
+Workers' metrics are not in it, nor logs of other machines. `doctor --bundle FILE` makes one with
+what it has just found.
+"""
 _COMPLETION = """
 ## Completion
 
@@ -78,7 +99,20 @@ def config_transcripts() -> str:
         patch.setenv("SPLITSERVE_GRPC", ADDRESS)
         files = _transcripts(_OPTION_WORDS)
     contexts = _CONTEXTS + _transcripts(_CONTEXT_WORDS)
-    return _OPTIONS + files + _shown_lines() + contexts + _COMPLETION
+    return _OPTIONS + files + _shown_lines() + contexts + _HEALTH + _pairs() + _COMPLETION
+
+
+def _pairs() -> str:
+    """Of a fleet in which one prefill worker cannot be read from."""
+
+    def frames(submit: worker_pb2.Submit) -> Iterator[worker_pb2.WorkerFrame]:
+        return (carried if submit.prefill[0].worker_id == "prefill-0" else given_up)(submit)
+
+    fleet = PlayedFleet([member(name) for name in ("decode-0", "prefill-0", "prefill-1")], frames)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examine, "GrpcDialer", lambda token: fleet)
+        patch.setattr(examine.time, "perf_counter", lambda: 0.0)
+        return _transcripts([("doctor", "--pairs")])
 
 
 def _shown_lines() -> str:
@@ -96,8 +130,9 @@ def _transcripts(shown: Sequence[tuple[str, ...]]) -> str:
         patch.setenv("COLUMNS", "200")
         for name, text in _FILES.items():
             Path(name).write_text(text)
-        for name in ("CONTEXT", "JOIN_TOKEN", "FLEET_TLS", "CONFIG"):
-            patch.delenv(f"SPLITSERVE_{name}", raising=False)
+        for name in [name for name in os.environ if name.startswith("SPLITSERVE_")]:
+            if name not in ("SPLITSERVE_CONTEXTS", "SPLITSERVE_GRPC", "SPLITSERVE_HOME"):
+                patch.delenv(name)
         return "".join(_transcript(words) for words in shown)
 
 

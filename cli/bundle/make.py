@@ -1,0 +1,115 @@
+"""Gathers the parts of a bundle side by side, each within its time, and packs what came."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cli.bundle.archive import Archive
+from cli.bundle.parts import BundlePart, doctor_part, fleet_parts, machine_parts
+from cli.exit_code import ExitCode
+from cli.terminal import complain, say
+from cluster import VERSION
+from cluster.deadline import Deadline
+from cluster.dial.dialer import Dialer
+from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.errors import ConfigError
+from cluster.home import default_home
+from cluster.join_token import operators_token
+from cluster.masking import Mask, secrets_of
+from cluster.terminal_text import size_in_words
+
+PART_LIMIT_S = 30.0
+"""Of each but the doctor's, which tries transfers and has all the time there is."""
+
+
+def default_name() -> str:
+    """In the folder where one is."""
+    return f"splitserve-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
+
+
+def make_bundle(
+    path: Path,
+    router: str,
+    *,
+    limit_s: float = 120.0,
+    log_dir: Path | None = None,
+    runs_doctor: bool = True,
+    findings: object = None,
+) -> ExitCode:
+    """`findings` of a doctor who has looked already. A fleet that does not answer, in part or at
+    all, is what bundles are for: OK. Raises ConfigError where the file cannot be written."""
+    if path.exists():
+        raise ConfigError(f"{path} is there already; name another file")
+    mask = own_mask()
+    archive = Archive(mask)
+    parts = [*fleet_parts(_dialer(archive), router), *machine_parts(mask, log_dir)]
+    if findings is not None:
+        archive.add("doctor.json", findings)
+    elif runs_doctor:
+        parts.append(doctor_part())
+    began_s = time.monotonic()
+    asyncio.run(gather(archive, parts, Deadline.after(limit_s)))
+    archive.write(path, _about(router, time.monotonic() - began_s))
+    for missing in archive.missing:
+        complain(f"{missing.name} is not in it: {missing.why}")
+    size = size_in_words(path.stat().st_size)
+    say(f"{len(archive.files)} files, {size}; secrets are masked: look before you give it away")
+    print(path)
+    return ExitCode.OK
+
+
+async def gather(archive: Archive, parts: Sequence[BundlePart], deadline: Deadline) -> None:
+    """What fails or takes too long is missing, and the others are there."""
+    await asyncio.gather(*(_add(archive, part, deadline) for part in parts))
+
+
+def own_mask() -> Mask:
+    """Of what this process may know to be secret."""
+    token = os.environ.get("HF_HOME", "~/.cache/huggingface") + "/token"
+    files = [Path(token).expanduser()]
+    with suppress(ConfigError):
+        files.append(default_home() / "join-token")
+    named = (os.environ.get(name) for name in ("SPLITSERVE_VLLM_KEY_FILE", "SPLITSERVE_TLS_KEY"))
+    files += [Path(each) for each in named if each]
+    return Mask(secrets_of(os.environ, files))
+
+
+def _dialer(archive: Archive) -> Dialer:
+    """Without a token where it cannot be read: then the router says what it has against us."""
+    try:
+        return GrpcDialer(operators_token())
+    except ConfigError as refusal:
+        archive.miss("join token", refusal.message)
+        return GrpcDialer()
+
+
+async def _add(archive: Archive, part: BundlePart, deadline: Deadline) -> None:
+    limit_s = deadline.remaining_s
+    if part.name != "doctor.json":
+        limit_s = min(PART_LIMIT_S, limit_s)
+    began_s = time.monotonic()
+    try:
+        async with asyncio.timeout(limit_s):
+            content = await part.gather()
+    except TimeoutError:
+        archive.miss(part.name, f"it took longer than {limit_s:.0f} s")
+    except Exception as failure:  # whatever it is: the other parts are worth having
+        archive.miss(part.name, str(failure) or repr(failure))
+    else:
+        archive.add(part.name, content, time.monotonic() - began_s)
+
+
+def _about(router: str, took_s: float) -> dict[str, Any]:
+    return {
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": VERSION,
+        "router": router,
+        "took_s": round(took_s, 3),
+    }
