@@ -28,7 +28,7 @@ from router.page.history import History
 from router.page.snapshot import Blocks, LinkRow, PoolRow, QueueRow, Snapshot, WorkerRow
 from router.pricing.estimates import Estimates
 from router.pricing.link_rates import Link
-from router.telemetry.decisions import DecisionLog
+from router.telemetry.decisions import Decision, DecisionLog
 from router.telemetry.metrics import RouterMetrics
 from router.tenants.priority import Priority
 
@@ -39,7 +39,10 @@ SLICE_REQUESTS = 1000
 MAX_WORKERS = 1000
 MAX_LINKS = 96
 MAX_QUEUES = 24
-MAX_DECISIONS = 16
+MAX_DECISIONS = 12
+MAX_OVER = 9
+"""Of these: where so many have come to something, the others are the newest that run."""
+SEARCHED_DECISIONS = 256
 
 Some = TypeVar("Some")
 
@@ -94,7 +97,7 @@ class Survey:
         seen = await self._seen(members)
         links = self._links(seen)
         queue = self._queue()
-        recent = self._of.decisions.newest(MAX_DECISIONS)
+        recent = telling(self._of.decisions.newest(SEARCHED_DECISIONS))
         return Snapshot(
             seq=next(self._numbers),
             model=self._around.model,
@@ -178,6 +181,16 @@ class Survey:
             for priority in Priority
             for tenant, waiting in self._of.admission.queued_by_tenant(priority).items()
         ]
+
+
+def telling(newest: Sequence[Decision]) -> list[Decision]:
+    """Of decisions, the last first: those that came to something before those that run. Under load
+    the last of all have come to nothing yet."""
+    over = [each for each in newest if each.timing is not None or each.arrival.end][:MAX_OVER]
+    known = {each.request_id for each in over}
+    run = [each for each in newest if each.request_id not in known]
+    known |= {each.request_id for each in run[: MAX_DECISIONS - len(over)]}
+    return [each for each in newest if each.request_id in known]
 
 
 def _blocks(load: EngineLoad) -> Blocks:

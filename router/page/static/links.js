@@ -58,7 +58,8 @@ function fillMatrix(place, links) {
 
 function pairWords(link) {
   if (!link || !(link.num_prefill + link.num_transfer)) return "idle";
-  return `${count(link.num_prefill)} computing, ${count(link.num_transfer)} moving`;
+  return [[link.num_prefill, "computing"], [link.num_transfer, "moving"]]
+    .filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(", ");
 }
 
 function newList() {

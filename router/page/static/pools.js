@@ -33,13 +33,13 @@ function newPool(pool) {
     more.dispatchEvent(new CustomEvent("again", { bubbles: true }));
   });
   const head = ["State", "Running", "Waiting", "Speed"].map((title, at) =>
-    el("th", { scope: "col", class: [null, "num", "num", "num wide"][at] }, title));
+    el("th", { scope: "col", class: ["state-head", "num", "num", "num wide"][at] }, title));
   return el("div", {},
     el("div", { class: "pool-head" },
       el("h3", { id }, pool.role === "prefill" ? "Prefill" : "Decode"), el("p")),
     newBar(),
     el("div", { class: "scroll", role: "region", tabindex: "0", "aria-labelledby": id },
-      el("table", {}, el("caption", { class: "unseen" }, `Workers of the ${pool.role} pool`),
+      el("table", { class: "workers" }, el("caption", { class: "unseen" }, `Workers of the ${pool.role} pool`),
         el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Worker"), ...head,
           el("th", { scope: "col", class: "kv" }, "KV blocks"))),
         el("tbody"))),
@@ -62,9 +62,10 @@ function showPool(place, pool, snapshot) {
 }
 
 function newWorker(worker) {
-  return el("tr", {}, el("th", { scope: "row" }, worker.id), el("td", {}, el("span")),
+  return el("tr", {}, el("th", { scope: "row", title: worker.id }, worker.id), el("td", {}, el("span")),
     el("td", { class: "num" }), el("td", { class: "num" }), el("td", { class: "num wide" }),
-    el("td", { class: "kv" }, newBar(), el("p")));
+    el("td", { class: "kv" }, newBar(),
+      el("p", {}, el("span"), el("span", { class: "wide" }))));
 }
 
 function showWorker(row, worker) {
@@ -75,21 +76,26 @@ function showWorker(row, worker) {
   say(waiting, count(worker.waiting));
   say(speed, speedOf(worker));
   drawBar(kv.firstChild, partsOf(worker.blocks), totalOf(worker.blocks));
-  say(kv.lastChild, blockWords(worker.blocks));
+  say(kv.lastChild.firstChild, heldWords(worker.blocks));
+  say(kv.lastChild.lastChild, restWords(worker.blocks));
 }
 
 const partsOf = (blocks) => STATES.map(([name]) => [name, blocks[name]]);
 const totalOf = (blocks) => Object.values(blocks).reduce((sum, number) => sum + number, 0);
 
-function blockWords(blocks) {
+const blockWords = (blocks) => `KV blocks: ${heldWords(blocks)}${restWords(blocks)}`;
+
+/** What somebody holds, and what would be free for others. */
+function heldWords(blocks) {
   const total = totalOf(blocks);
-  if (!total) return "KV blocks not told yet";
   const held = blocks.active + blocks.exported + blocks.receiving;
-  const moving = [["exported", "pinned"], ["receiving", "coming"]]
-    .filter(([name]) => blocks[name]).map(([name, word]) => `${count(blocks[name])} ${word}`);
-  const parts = [`${count(held)} of ${count(total)} blocks held (${share(held, total)})`,
-    ...moving, `${count(blocks.cached)} cached`];
-  return parts.join(", ");
+  return total ? `${count(held)} of ${count(total)} held (${share(held, total)})` : "not told yet";
+}
+
+function restWords(blocks) {
+  const words = { exported: "pinned", receiving: "coming", cached: "cached" };
+  return Object.entries(words).filter(([name]) => blocks[name])
+    .map(([name, word]) => `, ${count(blocks[name])} ${word}`).join("");
 }
 
 function speedOf(worker) {

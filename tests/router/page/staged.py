@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from cluster.common_options import PageOptions, TlsOptions
@@ -18,7 +18,7 @@ from router.fleet.member import FleetMember
 from router.page.history import History
 from router.page.listener import PageListener
 from router.page.survey import PageSurroundings, Survey
-from tests.router.planes import member_of
+from tests.router.planes import member_of, running_plane
 
 LOAD = EngineLoad(
     total_blocks=100,
@@ -43,6 +43,11 @@ class StagedPage:
     @property
     def url(self) -> str:
         return self.listener.url
+
+
+def lasting_plane() -> AbstractAsyncContextManager[FleetPlane]:
+    """Its members need not beat."""
+    return running_plane(worker_lease_s=1e6)
 
 
 @asynccontextmanager

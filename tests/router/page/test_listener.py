@@ -19,15 +19,14 @@ from cluster.process.loop_share import LoopShare
 from cluster.world import World
 from router.page.listener import PageListener
 from tests.cluster.tls.authority import Authority
-from tests.router.page.staged import page_of
-from tests.router.planes import running_plane
+from tests.router.page.staged import lasting_plane, page_of
 
 TOKEN = "a-token-of-this-fleet"
 ELSEWHERE = PageOptions(page_port=8090, page_host="0.0.0.0")
 
 
 async def test_without_an_option_there_is_no_page() -> None:
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         assert PageListener.of(RouterOptions(), plane, "m", World(), LoopShare()) is None
 
 
@@ -37,7 +36,7 @@ async def test_a_taken_port_is_told_with_its_option() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         options = RouterOptions(page=PageOptions(page_port=port))
-        async with running_plane() as plane:
+        async with lasting_plane() as plane:
             listener = PageListener.of(options, plane, "m", World(), LoopShare())
             assert listener is not None
             with pytest.raises(ConfigError, match=f"--page-port: .*:{port}"):
@@ -73,7 +72,7 @@ async def test_elsewhere_it_speaks_tls_and_its_cookie_is_kept_from_the_clear(
     own = Authority().fill(tmp_path, "127.0.0.1")
     tls = TlsOptions(tls_cert=str(own / "cert.pem"), tls_key=str(own / "key.pem"))
     verify = ssl.create_default_context(cafile=own / "ca.pem")
-    async with running_plane() as plane, page_of(plane, host="0.0.0.0", tls=tls) as page:
+    async with lasting_plane() as plane, page_of(plane, host="0.0.0.0", tls=tls) as page:
         url = page.url.replace("0.0.0.0", "127.0.0.1")
         assert url.startswith("https://")
         async with httpx.AsyncClient(base_url=url, verify=verify, timeout=30) as client:

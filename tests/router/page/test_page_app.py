@@ -24,8 +24,7 @@ from router.page.page_app import PageApp, page_limits
 from router.page.watchers import MAX_WATCHERS, Watchers
 from tests.manual_clock import ManualClock
 from tests.router.fake_decode_worker import until
-from tests.router.page.staged import StagedPage, joined, page_of, survey_of
-from tests.router.planes import running_plane
+from tests.router.page.staged import StagedPage, joined, lasting_plane, page_of, survey_of
 
 TOKEN = "a-token-of-this-fleet"
 
@@ -56,7 +55,7 @@ async def first_event(client: httpx.AsyncClient, **headers: str) -> dict:
 
 
 async def test_every_file_that_the_page_names_is_there_and_nothing_of_another_host() -> None:
-    async with running_plane() as plane, page_of(plane) as page, client_of(page) as client:
+    async with lasting_plane() as plane, page_of(plane) as page, client_of(page) as client:
         index = await client.get("/")
         assert index.headers["content-type"].startswith("text/html")
         policy = index.headers["content-security-policy"]
@@ -73,7 +72,7 @@ async def test_every_file_that_the_page_names_is_there_and_nothing_of_another_ho
 
 
 async def test_paths_and_methods_that_are_none_are_refused_in_json() -> None:
-    async with running_plane() as plane, page_of(plane) as page, client_of(page) as client:
+    async with lasting_plane() as plane, page_of(plane) as page, client_of(page) as client:
         for method, path, status in (
             ("GET", "/nothing", 404),
             ("GET", "/..%2f..%2fetc/passwd", 404),
@@ -89,7 +88,7 @@ async def test_paths_and_methods_that_are_none_are_refused_in_json() -> None:
 
 
 async def test_on_this_machine_counts_are_shown_and_with_the_token_names() -> None:
-    async with running_plane() as plane, page_of(plane) as page, client_of(page) as client:
+    async with lasting_plane() as plane, page_of(plane) as page, client_of(page) as client:
         await joined(plane, Role.PREFILL, "prefill-0")
         told = (await client.get("/session")).json()
         assert told == {"sight": "counts", "can_sign_in": True}
@@ -103,7 +102,7 @@ async def test_on_this_machine_counts_are_shown_and_with_the_token_names() -> No
 
 
 async def test_a_stranger_learns_nothing() -> None:
-    async with running_plane() as plane, page_of(plane) as page, client_of(page) as client:
+    async with lasting_plane() as plane, page_of(plane) as page, client_of(page) as client:
         await joined(plane, Role.PREFILL, "prefill-0")
         strange = {"host": "fleet.example"}
         assert (await client.get("/session", headers=strange)).json()["sight"] == "nothing"
@@ -128,14 +127,14 @@ async def test_a_stranger_learns_nothing() -> None:
     ],
 )
 async def test_what_is_no_token_opens_nothing(body: bytes, kind: str, status: int) -> None:
-    async with running_plane() as plane, page_of(plane) as page, client_of(page) as client:
+    async with lasting_plane() as plane, page_of(plane) as page, client_of(page) as client:
         answer = await client.post("/session", content=body, headers={"content-type": kind})
         assert answer.status_code == status
         assert "set-cookie" not in answer.headers
 
 
 async def test_snapshots_follow_the_fleet() -> None:
-    async with running_plane() as plane, page_of(plane) as page, client_of(page) as client:
+    async with lasting_plane() as plane, page_of(plane) as page, client_of(page) as client:
         async with client.stream("GET", "/events") as answer:
             events = events_of(answer)
             first = await anext(events)
@@ -150,7 +149,7 @@ async def test_snapshots_follow_the_fleet() -> None:
 
 
 async def test_a_stream_ends_with_its_session() -> None:
-    async with running_plane() as plane, page_of(plane) as page, client_of(page) as client:
+    async with lasting_plane() as plane, page_of(plane) as page, client_of(page) as client:
         await client.post("/session", json={"token": TOKEN})
         async with client.stream("GET", "/events") as answer:
             events = events_of(answer)
@@ -163,7 +162,7 @@ async def test_a_stream_ends_with_its_session() -> None:
 
 
 async def test_the_seventeenth_watcher_is_told_to_come_again() -> None:
-    async with running_plane() as plane, page_of(plane) as page, client_of(page) as client:
+    async with lasting_plane() as plane, page_of(plane) as page, client_of(page) as client:
         streams = [client.stream("GET", "/events") for _ in range(MAX_WATCHERS)]
         answers = [await stream.__aenter__() for stream in streams]
         assert {each.status_code for each in answers} == {200}
@@ -197,7 +196,7 @@ async def test_a_watcher_that_does_not_read_is_cut() -> None:
     }
     headers = [(b"host", b"localhost")]
     scope = {"method": "GET", "path": "/events", "headers": headers, "scheme": "http"}
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         app = app_of(plane, replace(page_limits(5.0), reader_timeout_s=0.05))
         await app(
             {"type": "http", "client": ("127.0.0.1", 1), "state": state, **scope}, receive, send

@@ -15,15 +15,22 @@ from router.fleet.request_share import Seats
 from router.fleet.stage import RequestStage
 from router.page.decision_rows import decision_row
 from router.page.snapshot import Blocks, PoolRow, QueueRow
-from router.page.survey import MAX_WORKERS, SLICE_REQUESTS, SLICE_WORKERS
+from router.page.survey import (
+    MAX_DECISIONS,
+    MAX_OVER,
+    MAX_WORKERS,
+    SLICE_REQUESTS,
+    SLICE_WORKERS,
+    telling,
+)
 from tests.router.dispatch_bench import collect, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker, tokens_frame, until
-from tests.router.page.staged import LOAD, joined, member, survey_of
-from tests.router.planes import prefill_member, running_plane
+from tests.router.page.staged import LOAD, joined, lasting_plane, member, survey_of
+from tests.router.planes import prefill_member
 
 
 async def test_pools_and_workers_are_as_they_said_last() -> None:
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         await joined(plane, Role.PREFILL, "prefill-0")
         await joined(plane, Role.PREFILL, "prefill-1")
         told = await survey_of(plane).take()
@@ -38,7 +45,7 @@ async def test_pools_and_workers_are_as_they_said_last() -> None:
 
 
 async def test_a_request_is_counted_where_it_is_from_stage_to_stage() -> None:
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         await joined(plane, Role.PREFILL, "prefill-0")
         await joined(plane, Role.DECODE, "decode-0")
         item, seats = member(plane, "decode-0"), Seats(1, 50)
@@ -61,7 +68,7 @@ async def test_a_request_is_counted_where_it_is_from_stage_to_stage() -> None:
 
 
 async def test_a_prompt_that_the_decode_worker_computes_is_transferred_nowhere() -> None:
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         await joined(plane, Role.DECODE, "decode-0")
         item = member(plane, "decode-0")
         given = item.assign("r1", num_tokens=100, prefill_tokens=50, seats=Seats(1, 50))
@@ -101,7 +108,7 @@ async def test_a_decision_says_what_was_foretold_and_what_came() -> None:
 
 
 async def test_who_has_not_signed_in_is_told_no_name_of_a_tenant_or_a_request() -> None:
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         told = await survey_of(plane).take()
         queue = [QueueRow("acme", "batch", 2), QueueRow("globex", "batch", 1)]
         shown = msgspec.structs.replace(told, queue=queue).without_names()
@@ -125,7 +132,7 @@ async def test_a_large_fleet_is_looked_at_in_slices() -> None:
     """So many workers and requests; between two breaths a slice of them at most."""
     num_workers, num_requests = 500, 10_000
     share = CountedShare()
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         await crowd(plane, num_workers, num_requests)
         told = await survey_of(plane, share).take()
         assert told.num_workers == num_workers
@@ -135,7 +142,7 @@ async def test_a_large_fleet_is_looked_at_in_slices() -> None:
 
 
 async def test_of_more_workers_than_a_page_can_show_the_rest_is_counted() -> None:
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         await crowd(plane, MAX_WORKERS + 5, 0)
         told = await survey_of(plane).take()
         assert (len(told.workers), told.num_workers) == (MAX_WORKERS, MAX_WORKERS + 5)
@@ -154,3 +161,17 @@ async def crowd(plane: FleetPlane, num_workers: int, num_requests: int) -> None:
         seats = Seats(1, 50)
         given = item.assign(f"r{number}", num_tokens=100, prefill_tokens=None, seats=seats)
         given.computed_by = prefill[number % 7].key
+
+
+async def test_of_decisions_those_that_came_to_something_are_shown_before_those_that_run() -> None:
+    worker = FakeDecodeWorker(answer_at_once=True)
+    async with router(worker) as plane:
+        await collect(plane, request("r0"))
+        made = plane.decisions.find("r0")
+        assert made is not None
+        running = [replace(made, request_id=f"run-{n}", timing=None) for n in range(40)]
+        over = [replace(made, request_id=f"over-{n}") for n in range(40)]
+        names = [each.request_id for each in telling([*running, *over])]
+        assert names == ["run-0", "run-1", "run-2", *(f"over-{n}" for n in range(MAX_OVER))]
+        assert len(telling(running)) == MAX_DECISIONS
+        assert len(telling(over[:2])) == 2

@@ -15,8 +15,7 @@ from router.page.sight import Sight
 from router.page.snapshot import Snapshot
 from router.page.survey import Survey
 from router.page.watchers import MAX_WATCHERS, Watchers
-from tests.router.page.staged import survey_of
-from tests.router.planes import running_plane
+from tests.router.page.staged import lasting_plane, survey_of
 from tests.virtual_time import VirtualTime, settle
 
 
@@ -37,7 +36,7 @@ class CountedSurvey(Survey):
 @asynccontextmanager
 async def watchers_of() -> AsyncIterator[tuple[Watchers, CountedSurvey, VirtualTime]]:
     time = VirtualTime()
-    async with running_plane() as plane:
+    async with lasting_plane() as plane:
         survey = survey_of(plane)
         counted = CountedSurvey(plane, survey._around, survey._history)
         background = Background(nothing_needed, clock=time, sleep=time.sleep)
