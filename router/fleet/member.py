@@ -36,7 +36,6 @@ class Assignment:
 
     __slots__ = (
         "_coming_tokens",
-        "_has_decoded",
         "_is_probe",
         "_member",
         "_num_seqs",
@@ -45,6 +44,7 @@ class Assignment:
         "_request_id",
         "_turn",
         "computed_by",
+        "stage",
     )
 
     def __init__(
@@ -58,7 +58,8 @@ class Assignment:
         self._member: FleetMember | None = member
         self.computed_by: WorkerKey | None = None
         """Another worker that was named to compute its prompt."""
-        self._has_decoded = False
+        self.stage = RequestStage.PREFILL
+        """Of a request at its decode worker."""
         self._request_id = request_id
         self._num_tokens = num_tokens
         self._prefill_tokens = prefill_tokens or 0
@@ -75,18 +76,9 @@ class Assignment:
             self._num_tokens, self._prefill_tokens, self._num_seqs, self._coming_tokens
         )
 
-    @property
-    def stage(self) -> RequestStage:
-        """Of a request at its decode worker."""
-        if self._coming_tokens:
-            return RequestStage.PREFILL
-        if self.computed_by is None or self._has_decoded:
-            return RequestStage.DECODE
-        return RequestStage.TRANSFER
-
     def decoded(self) -> None:
         """The worker has made a token itself; idempotent."""
-        self._has_decoded = True
+        self.stage = RequestStage.DECODE
 
     def prefilled(self, left_tokens: int = 0) -> None:
         """The prompt is computed, but for so many tokens at most; idempotent."""
@@ -96,6 +88,9 @@ class Assignment:
             self._member.pending_prompts -= self._prefill_tokens > 0 and not left_tokens
             self._prefill_tokens = left_tokens
             self._coming_tokens = min(left_tokens, self._coming_tokens)
+            if not self._coming_tokens and self.stage is RequestStage.PREFILL:
+                is_here = self.computed_by is None
+                self.stage = RequestStage.DECODE if is_here else RequestStage.TRANSFER
             if self._turn is not None:
                 self._turn.came_back()
 
