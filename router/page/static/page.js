@@ -3,7 +3,7 @@
 import { showDecisions } from "./decisions.js";
 import { byId, say } from "./dom.js";
 import { showSeries, showStages } from "./flight.js";
-import { counted, duration } from "./format.js";
+import { counted, duration, inWords } from "./format.js";
 import { showLinks } from "./links.js";
 import { FRESH_S, Live, signIn, signOut } from "./live.js";
 import { showPools } from "./pools.js";
@@ -97,7 +97,7 @@ function announceWorkers(workers) {
   const come = states.size ? [...now.keys()].filter((id) => !states.has(id)) : [];
   states = now;
   const words = [
-    ...changed.slice(0, 3).map(([id, state]) => `Worker ${id} is ${state}.`),
+    ...changed.slice(0, 3).map(([id, state]) => `Worker ${id} is ${inWords(state)}.`),
     ...gone.slice(0, 3).map((id) => `Worker ${id} has left.`),
     ...come.slice(0, 3).map((id) => `Worker ${id} has joined.`),
   ];

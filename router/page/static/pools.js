@@ -2,7 +2,7 @@
 
 import { drawBar, newBar, swatch } from "./charts.js";
 import { byId, el, keep, say } from "./dom.js";
-import { count, counted, ms, share } from "./format.js";
+import { count, counted, inWords, ms, share } from "./format.js";
 
 const STATES = [
   ["active", "in sequences"],
@@ -70,7 +70,7 @@ function newWorker(worker) {
 
 function showWorker(row, worker) {
   const [, state, running, waiting, speed, kv] = row.cells;
-  say(state.firstChild, worker.state);
+  say(state.firstChild, inWords(worker.state).replace(",", ", "));
   state.firstChild.className = `mark ${mood(worker.state)}`;
   say(running, count(worker.running));
   say(waiting, count(worker.waiting));
@@ -103,9 +103,11 @@ function speedOf(worker) {
   return worker.prefill_tokens_per_s ? `${count(worker.prefill_tokens_per_s)} tokens/s` : "–";
 }
 
-export function mood(state) {
-  if (state === "ready") return "good";
-  return state === "silent" || state === "connecting" || state === "resting" ? "bad" : "warn";
+/** By the first word: behind it may stand what the worker is held for. */
+function mood(state) {
+  const [health] = state.split(",");
+  if (health === "ready") return "good";
+  return ["silent", "connecting", "resting"].includes(health) ? "bad" : "warn";
 }
 
 const need = (worker) => (worker.state === "ready" ? 0 : 1e6) + worker.waiting * 1e3 + worker.running;
