@@ -55,7 +55,8 @@ async def main() -> None:
 async def take(page: BrowserPage, picture: Picture) -> None:
     await page.ask("Emulation.setScrollbarsHidden", hidden=True)
     await page.size(picture.width, picture.height)
-    await page.prefer(prefers_color_scheme=picture.scheme)
+    wanted = {"prefers_color_scheme": picture.scheme, "prefers_reduced_motion": "reduce"}
+    await page.prefer(**wanted)  # a bar on its way says nothing
     await page.until("document.querySelectorAll('#queue tbody tr').length > 1")
     path = FOLDER / f"{picture.name}.png"
     await page.screenshot(path)
