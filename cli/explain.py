@@ -7,7 +7,7 @@ import sys
 
 from cli.decision_view import fields_of, table_of
 from cli.exit_code import ExitCode
-from cli.json_output import print_json
+from cli.json_output import print_data
 from cli.terminal import complain, shown
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
@@ -53,8 +53,8 @@ def _show(found: dict[str, list[router_admin_pb2.Decision]], *, output: str) -> 
     """With the router's address where several were asked."""
     several = len(found) > 1
     told = [(router, decision) for router, said in found.items() for decision in said]
-    if output == "json":
-        print_json([_named(router, several) | fields_of(decision) for router, decision in told])
+    data = [_named(router, several) | fields_of(decision) for router, decision in told]
+    if print_data(data, output):
         return
     texts = [f"at {router}\n" * several + table_of(decision) for router, decision in told]
     print(shown("\n\n".join(texts), sys.stdout), end="\n" * bool(texts))

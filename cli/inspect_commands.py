@@ -24,6 +24,17 @@ class Listed(StrEnum):
     WORKERS = "workers"
     POOLS = "pools"
     LEASES = "leases"
+    REQUESTS = "requests"
+    ROUTES = "routes"
+
+
+class Stages(StrEnum):
+    """Of requests in flight."""
+
+    QUEUED = "queued"
+    PREFILL = "prefill"
+    TRANSFER = "transfer"
+    DECODE = "decode"
 
 
 class Described(StrEnum):
@@ -31,6 +42,7 @@ class Described(StrEnum):
 
     WORKER = "worker"
     POOL = "pool"
+    REQUEST = "request"
 
 
 def described_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -54,17 +66,35 @@ def get(
     output: ViewOutput = "table",
     watch: Watch = False,
     interval: Interval = 2.0,
+    tenant: Annotated[str, typer.Option(help="requests of one")] = "",
+    stage: Annotated[Stages | None, typer.Option(help="requests in one")] = None,
+    worker: Annotated[str, typer.Option(help="requests at one")] = "",
+    older_than: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="requests that came before")
+    ] = 0.0,
+    newest: Annotated[bool, typer.Option("--newest", help="requests that came last first")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="of requests or routes")] = 100,
 ) -> None:
-    """List workers, pools or leases of a fleet."""
+    """List workers, pools, leases, requests or routes."""
+    from functools import partial
+
     from cli.inspect.blocks import leases_view
     from cli.inspect.pools import pools_view
+    from cli.inspect.requests import asked_requests, requests_view
+    from cli.inspect.transfers import transfers_view
     from cli.inspect.workers import workers_view
-    from cli.question import Showing, ask_router
+    from cli.question import Ask, Showing, ask_router
 
-    views = {
+    asked = asked_requests(tenant=tenant, stage=stage, worker=worker, older_than_s=older_than)
+    if what is not Listed.REQUESTS and (asked.ByteSize() or newest):
+        raise typer.BadParameter("--tenant, --stage, --worker, --older-than, --newest: of requests")
+    asked.newest_first, asked.limit = newest, limit
+    views: dict[Listed, Ask] = {
         Listed.WORKERS: workers_view,
         Listed.POOLS: pools_view,
         Listed.LEASES: leases_view,
+        Listed.REQUESTS: partial(requests_view, asked=asked),
+        Listed.ROUTES: partial(transfers_view, limit=limit),
     }
     showing = Showing(checked_view_form(output), interval if watch else None)
     raise typer.Exit(ask_router(grpc, views[what], showing))
@@ -77,12 +107,17 @@ def describe(
     grpc: GrpcAddress = DEFAULT_ROUTER,
     output: ViewOutput = "table",
 ) -> None:
-    """Tell all that the router knows of one worker or pool."""
+    """Tell all that the router knows of one worker, pool or request."""
     from cli.inspect.pools import pool_view
+    from cli.inspect.requests import request_view
     from cli.inspect.workers import worker_view
     from cli.question import Showing, ask_router
 
-    views = {Described.WORKER: worker_view, Described.POOL: pool_view}
+    views = {
+        Described.WORKER: worker_view,
+        Described.POOL: pool_view,
+        Described.REQUEST: request_view,
+    }
     view, showing = views[what], Showing(checked_view_form(output))
     raise typer.Exit(ask_router(grpc, lambda router: view(router, name), showing))
 

@@ -13,10 +13,23 @@ def print_json(data: Any) -> None:
     print(as_json(data))
 
 
+def print_data(data: Any, form: str) -> bool:
+    """As JSON or YAML; False, and nothing, where the form is for people."""
+    if form not in ("json", "yaml"):
+        return False
+    print(as_json(data) if form == "json" else as_yaml(data))
+    return True
+
+
 def as_json(data: Any) -> str:
     """Indented; paths become text."""
     encoded = msgspec.json.encode(data, enc_hook=_encode)
     return msgspec.json.format(encoded, indent=2).decode()
+
+
+def as_json_line(data: Any) -> str:
+    """One document in one line."""
+    return msgspec.json.encode(data, enc_hook=_encode).decode()
 
 
 def as_yaml(data: Any) -> str:

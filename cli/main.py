@@ -20,10 +20,11 @@ from cli.inspect_commands import add_inspection
 from cli.key_commands import keys_app
 from cli.model_commands import models_app
 from cli.option_flags import EPILOG, with_flags_of
-from cli.output_form import Output, checked_form
+from cli.output_form import Output, ViewOutput, checked_form, checked_view_form
 from cli.rollout_commands import rollout_app
 from cli.scale_commands import scale_app
 from cli.time_commands import add_times
+from cli.watch_commands import watch_app
 from cluster import VERSION
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
@@ -43,6 +44,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(config_app, name="config")
 app.add_typer(scale_app)
 app.add_typer(hold_app)
+app.add_typer(watch_app)
 app.add_typer(rollout_app, name="rollout")
 app.add_typer(health_app)
 add_inspection(app)
@@ -140,7 +142,7 @@ def chat(
 @shows_errors
 def status(
     grpc: GrpcAddress = DEFAULT_ROUTER,
-    output: Output = "table",
+    output: ViewOutput = "table",
     check: Annotated[
         bool, typer.Option("--check", help="let every worker check its invariants; 1 if broken")
     ] = False,
@@ -148,7 +150,7 @@ def status(
     """Show a fleet's members and their load."""
     from cli.status import show_status
 
-    raise typer.Exit(show_status(grpc, output=checked_form(output), check=check))
+    raise typer.Exit(show_status(grpc, output=checked_view_form(output), check=check))
 
 
 @app.command()
@@ -156,12 +158,12 @@ def status(
 def explain(
     request_id: Annotated[str, typer.Argument(help="the X-Request-Id of its answer")],
     grpc: GrpcAddresses = DEFAULT_ROUTER,
-    output: Output = "table",
+    output: ViewOutput = "table",
 ) -> None:
     """Show why a request went where it went, with every term of the price."""
     from cli.explain import explain_request
 
-    raise typer.Exit(explain_request(grpc, request_id, output=checked_form(output)))
+    raise typer.Exit(explain_request(grpc, request_id, output=checked_view_form(output)))
 
 
 @app.command()
@@ -178,14 +180,14 @@ def routes(
     tenant: Annotated[str, typer.Option(help="whose prefix cache counts")] = "",
     cache_salt: Annotated[str, typer.Option(help="the request's own")] = "",
     grpc: GrpcAddress = DEFAULT_ROUTER,
-    output: Output = "table",
+    output: ViewOutput = "table",
 ) -> None:
     """Show what each route of a prompt would cost now, without running it."""
     from cli.routes import asked_for, show_routes
 
     asked = asked_for(text, raw=raw, ids=ids, new_tokens=new_tokens)
     asked.max_tokens, asked.n, asked.tenant, asked.cache_salt = max_tokens, n, tenant, cache_salt
-    raise typer.Exit(show_routes(grpc, asked, output=checked_form(output)))
+    raise typer.Exit(show_routes(grpc, asked, output=checked_view_form(output)))
 
 
 @app.command()

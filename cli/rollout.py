@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from cli.exit_code import ExitCode
-from cli.json_output import print_json
+from cli.json_output import print_data
 from cli.release import at_release
 from cli.table import Table
 from cli.terminal import say
@@ -18,9 +18,8 @@ def show_rollout(named: str, pool: str | None, *, output: str) -> ExitCode:
 
     async def work(api: DeploymentsApi, release: str) -> ExitCode:
         states = await Rollouts(api, release).status(pool)
-        if output == "json":
-            print_json({"skew": skew_of(states), "pools": [asdict(state) for state in states]})
-        else:
+        data = {"skew": skew_of(states), "pools": [asdict(state) for state in states]}
+        if not print_data(data, output):
             _print(states)
         return ExitCode.OK if all(state.is_done for state in states) else ExitCode.FAILED
 

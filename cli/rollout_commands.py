@@ -8,7 +8,7 @@ import typer
 
 from cli.errors_shown import shows_errors
 from cli.fleet_address import Release
-from cli.output_form import Output, checked_form
+from cli.output_form import ViewOutput, checked_view_form
 
 rollout_app = typer.Typer(
     help="Rolling updates of a release on Kubernetes.", no_args_is_help=True, rich_markup_mode=None
@@ -18,11 +18,11 @@ PoolName = Annotated[str | None, typer.Argument(help="default: all")]
 
 @rollout_app.command("status")
 @shows_errors
-def status(release: Release, pool: PoolName = None, output: Output = "table") -> None:
+def status(release: Release, pool: PoolName = None, output: ViewOutput = "table") -> None:
     """Show how far pools are; 1: not done."""
     from cli.rollout import show_rollout
 
-    raise typer.Exit(show_rollout(release, pool, output=checked_form(output)))
+    raise typer.Exit(show_rollout(release, pool, output=checked_view_form(output)))
 
 
 @rollout_app.command("pause")

@@ -9,7 +9,7 @@ import typer
 
 from cli.decision_view import fields_of, prices_of
 from cli.exit_code import ExitCode
-from cli.json_output import print_json
+from cli.json_output import print_data
 from cli.terminal import complain, shown
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
@@ -49,9 +49,7 @@ def show_routes(address: str, asked: router_admin_pb2.PriceRequest, *, output: s
     except SplitserveError as failure:
         complain(failure.message)
         return ExitCode.FAILED
-    if output == "json":
-        print_json(fields_of(decision))
-    else:
+    if not print_data(fields_of(decision), output):
         print(shown(prices_of(decision), sys.stdout))
     return ExitCode.OK
 

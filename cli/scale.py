@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import typer
 
 from cli.exit_code import ExitCode
-from cli.json_output import print_json
+from cli.json_output import print_data
 from cli.least_to_lose import least_to_lose, losses
 from cli.question import complained
 from cli.release import at_release
@@ -129,8 +129,7 @@ async def _wait(scaler: Scaler, request: ScaleRequest) -> ExitCode:
 
 
 def _show(plans: Sequence[ScalePlan], members: Sequence[MemberState], output: str) -> None:
-    if output == "json":
-        print_json(plans)
+    if print_data(plans, output):
         return
     table = Table("POOL", "NOW", "THEN", "GPUS", "STARTING", "LEAVING")
     for plan in plans:

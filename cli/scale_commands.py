@@ -8,7 +8,7 @@ import typer
 
 from cli.errors_shown import shows_errors
 from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, MaybeRelease
-from cli.output_form import Output, checked_form
+from cli.output_form import ViewOutput, checked_view_form
 
 scale_app = typer.Typer(rich_markup_mode=None)
 
@@ -23,7 +23,7 @@ def scale(
     deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of --wait")] = 600.0,
     grpc: GrpcAddress = DEFAULT_ROUTER,
     kubernetes: MaybeRelease = None,
-    output: Output = "table",
+    output: ViewOutput = "table",
 ) -> None:
     """Change how many workers pools have; 4: refused."""
     from cli.scale import ScaleRequest, run_scale, scale_release, sizes_of
@@ -34,7 +34,7 @@ def scale(
         waits=wait,
         is_agreed=yes,
         deadline_s=deadline,
-        output=checked_form(output),
+        output=checked_view_form(output),
     )
     if kubernetes is not None:
         raise typer.Exit(scale_release(kubernetes, request))

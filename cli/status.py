@@ -13,7 +13,7 @@ from cli.fleet_status import (
     RouterUnreachable,
     ask_fleet,
 )
-from cli.json_output import print_json
+from cli.json_output import print_data
 from cli.rank_status import RankStatus
 from cli.table import Table
 from cli.terminal import complain
@@ -28,9 +28,7 @@ def show_status(address: str, *, output: str, check: bool) -> ExitCode:
     except RouterUnreachable as cause:
         complain(f"the router does not answer at {cause}", remedy="name it with --grpc HOST:PORT")
         return ExitCode.UNREACHABLE
-    if output == "json":
-        print_json(fleet)
-    else:
+    if not print_data(fleet, output):
         _print_tables(fleet)
     unsound = [member for member in fleet.workers if not member.is_sound]
     for member in unsound:

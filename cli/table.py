@@ -27,4 +27,4 @@ class Table:
 
     def print(self) -> None:
         """To stdout."""
-        print(shown(str(self), sys.stdout))
+        print(shown(str(self), sys.stdout), flush=True)

@@ -76,6 +76,8 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             fronted=fronted,
             share=share,
         )
+        if store is not None:
+            store.watch(workers.fleet.diary.store_is)
         report_progress("listen")
         _spare_the_collector()
         limits = TextLimits.for_bodies_of(options.max_body_bytes)

@@ -28,7 +28,7 @@ async def workers_view(router: OperatorLink) -> View:
 async def worker_view(router: OperatorLink, worker_id: str) -> View:
     """All that the router knows of one. Raises NotFound."""
     found = worker_fields(the_worker(await members_of(router), worker_id))
-    return View(found, [Sheet(("FIELD", "VALUE"), list(_flat(found)))])
+    return View(found, [field_sheet(found)])
 
 
 def worker_fields(seen: Seen) -> dict[str, object]:
@@ -41,6 +41,11 @@ def worker_fields(seen: Seen) -> dict[str, object]:
     for secret in ("kv_reader_secret", "kv_events_key"):
         member.pop(secret, None)
     return fields
+
+
+def field_sheet(found: dict[str, object]) -> Sheet:
+    """A row for every value."""
+    return Sheet(("FIELD", "VALUE"), list(_flat(found)))
 
 
 def used_share(seen: Seen) -> float:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from cluster.deadline import Deadline
-from protos import handoff_pb2, membership_pb2, router_admin_pb2, worker_pb2
+from protos import fleet_watch_pb2, handoff_pb2, membership_pb2, router_admin_pb2, worker_pb2
 
 
 class PrefillStream(Protocol):
@@ -83,8 +83,8 @@ class MembershipLink(Protocol):
 
 
 class OperatorLink(Protocol):
-    """To a router (members, scale, hold, explain, price, trace) or a worker (status). Every call
-    fails with DeadlineExceeded after `timeout_s`."""
+    """To a router, or to a worker (status alone). Every call fails with DeadlineExceeded after
+    `timeout_s`."""
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
         """A router's view of its fleet."""
@@ -116,6 +116,24 @@ class OperatorLink(Protocol):
 
     async def options(self, *, timeout_s: float) -> router_admin_pb2.OptionsResponse:
         """What a router was started with."""
+
+    async def requests(
+        self, request: fleet_watch_pb2.RequestsRequest, *, timeout_s: float
+    ) -> fleet_watch_pb2.RequestsResponse:
+        """A router's requests that are under way."""
+
+    async def links(
+        self, request: fleet_watch_pb2.LinksRequest, *, timeout_s: float
+    ) -> fleet_watch_pb2.LinksResponse:
+        """What went over which pair of workers, as a router knows."""
+
+    async def events(
+        self, request: fleet_watch_pb2.EventsRequest, *, timeout_s: float
+    ) -> fleet_watch_pb2.EventsResponse:
+        """What has happened, as a router saw it."""
+
+    async def lately(self, *, timeout_s: float) -> fleet_watch_pb2.LatelyResponse:
+        """A router's last seconds."""
 
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float

@@ -5,6 +5,8 @@ from __future__ import annotations
 from cluster.dial.dialer import OperatorLink
 from cluster.dial.way import FleetWay, TypedCalls
 from protos import (
+    fleet_watch_pb2,
+    fleet_watch_pb2_grpc,
     membership_pb2,
     membership_pb2_grpc,
     router_admin_pb2,
@@ -73,6 +75,39 @@ class GrpcOperatorLink(OperatorLink):
         request = router_admin_pb2.OptionsRequest()
         with self._typed:
             reply: router_admin_pb2.OptionsResponse = await stub.Options(request, timeout=timeout_s)
+        return reply
+
+    async def requests(
+        self, request: fleet_watch_pb2.RequestsRequest, *, timeout_s: float
+    ) -> fleet_watch_pb2.RequestsResponse:
+        stub = fleet_watch_pb2_grpc.FleetWatchStub(self._channel)
+        with self._typed:
+            reply: fleet_watch_pb2.RequestsResponse = await stub.Requests(
+                request, timeout=timeout_s
+            )
+        return reply
+
+    async def links(
+        self, request: fleet_watch_pb2.LinksRequest, *, timeout_s: float
+    ) -> fleet_watch_pb2.LinksResponse:
+        stub = fleet_watch_pb2_grpc.FleetWatchStub(self._channel)
+        with self._typed:
+            reply: fleet_watch_pb2.LinksResponse = await stub.Links(request, timeout=timeout_s)
+        return reply
+
+    async def events(
+        self, request: fleet_watch_pb2.EventsRequest, *, timeout_s: float
+    ) -> fleet_watch_pb2.EventsResponse:
+        stub = fleet_watch_pb2_grpc.FleetWatchStub(self._channel)
+        with self._typed:
+            reply: fleet_watch_pb2.EventsResponse = await stub.Events(request, timeout=timeout_s)
+        return reply
+
+    async def lately(self, *, timeout_s: float) -> fleet_watch_pb2.LatelyResponse:
+        stub = fleet_watch_pb2_grpc.FleetWatchStub(self._channel)
+        request = fleet_watch_pb2.LatelyRequest()
+        with self._typed:
+            reply: fleet_watch_pb2.LatelyResponse = await stub.Lately(request, timeout=timeout_s)
         return reply
 
     async def status(

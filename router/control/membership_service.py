@@ -25,6 +25,7 @@ from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
+from router.telemetry.diary import Happening
 
 SERVICE_NAME = "splitserve.worker.v1.Membership"
 _log = get_logger("membership")
@@ -142,7 +143,11 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self, request: membership_pb2.ScaleOrder, context: grpc.aio.ServicerContext
     ) -> membership_pb2.ScaleAnswer:
         """The supervisor's answer, within seconds, or a refusal in its place."""
-        return await self._supervision.orders.give(request)
+        answer = await self._supervision.orders.give(request)
+        if not (answer.reason or request.dry_run):
+            sizes = f"from {answer.size_before} to {answer.size}, by an operator"
+            self._fleet.diary.note(Happening.SCALED, request.pool, sizes)
+        return answer
 
     async def Hold(
         self, request: membership_pb2.HoldOrder, context: grpc.aio.ServicerContext

@@ -7,7 +7,6 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from cluster.common_options import BudgetOptions
 from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.membership.expiry import AwakeClock, Expiry, Lease
@@ -17,13 +16,14 @@ from cluster.process.loop_lag import LoopLag
 from cluster.process.loop_share import LoopShare
 from cluster.rpc import RpcServer
 from cluster.world import World
-from protos import membership_pb2_grpc, router_admin_pb2_grpc
+from protos import fleet_watch_pb2_grpc, membership_pb2_grpc, router_admin_pb2_grpc
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
+from router.control.fleet_watch import WATCH_SERVICE_NAME
 from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
-from router.control.pool_pressure import PoolPressure
 from router.control.route_prices import PromptReader, RoutePrices
 from router.control.supervision import Supervision
+from router.control.watching import Watching
 from router.dispatch.admission import Admission
 from router.dispatch.attempts import AttemptRules
 from router.dispatch.degradation import Degradation, steps_of
@@ -48,7 +48,6 @@ from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.decisions import DecisionLog
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
-from router.telemetry.pressure_metrics import PressureMetrics
 from router.vllm.allowed_hosts import AllowedHosts
 from router.vllm.discoveries import discovery_of
 from router.vllm.introduction import FrontedModel
@@ -90,10 +89,10 @@ class FleetPlane:
         self.estimates = estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
-        self.metrics.watch_states(self._standings)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         self.admission = admission = self._new_admission(options, world)
-        self.degradation = Degradation(steps_of(options.degrade or ""), world.clock)
+        steps, given_up = steps_of(options.degrade or ""), self.fleet.diary.given_up
+        self.degradation = Degradation(steps, world.clock, given_up)
         rules = self._attempt_rules(options, admission)
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
@@ -107,7 +106,8 @@ class FleetPlane:
         )
         self._sending = self._new_sending(estimates)
         self.source = self._new_dispatcher(admission, rules)
-        self._watch_pressure(options.budgets, estimates, admission)
+        self._watching = Watching(self.fleet, estimates, admission, self.metrics, world.clock)
+        self._watching.publish_pressure(options.budgets)
         self._first_look = FirstLook(
             self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
         )
@@ -137,22 +137,19 @@ class FleetPlane:
         """Adds the services for workers and operators; before the server starts. They answer while
         no worker is there: the first one could not join otherwise."""
         prices = RoutePrices(self.desk, self.fleet, reader, self._world)
-        server.add(
-            membership_pb2_grpc.add_MembershipServicer_to_server,
-            self._service,
-            SERVICE_NAME,
-            always_ready=True,
-        )
-        server.add(
-            router_admin_pb2_grpc.add_RouterAdminServicer_to_server,
-            RouterAdminService(self.decisions, prices, self._world.clock, self._options),
-            ADMIN_SERVICE_NAME,
-            always_ready=True,
-        )
+        admin = RouterAdminService(self.decisions, prices, self._world.clock, self._options)
+        add_membership = membership_pb2_grpc.add_MembershipServicer_to_server
+        add_admin = router_admin_pb2_grpc.add_RouterAdminServicer_to_server
+        add_watch = fleet_watch_pb2_grpc.add_FleetWatchServicer_to_server
+        server.add(add_membership, self._service, SERVICE_NAME, always_ready=True)
+        server.add(add_admin, admin, ADMIN_SERVICE_NAME, always_ready=True)
+        watch = self._watching.service(self.source.in_flight, self.decisions)
+        server.add(add_watch, watch, WATCH_SERVICE_NAME, always_ready=True)
 
     def _new_fleet(self, estimates: Estimates, world: World, time: FleetTime) -> Fleet:
         for role in Role:
             self.metrics.watch_members(role.value, partial(self._num_members, role))
+        self.metrics.watch_states(self._standings)
         return Fleet(
             self.store,
             estimates,
@@ -238,13 +235,6 @@ class FleetPlane:
             retries, options.continue_streams, options.max_preemptions, options.hedge_after
         )
 
-    def _watch_pressure(
-        self, budgets: BudgetOptions, estimates: Estimates, admission: Admission
-    ) -> None:
-        clock = self._world.clock
-        pressure = PoolPressure(self.fleet, estimates, lambda: admission.wait_s, budgets, clock)
-        self.metrics.registry.register(PressureMetrics(pressure.now))
-
     def _num_members(self, role: Role) -> int:
         return len(self.fleet.with_role(role))
 
@@ -259,6 +249,7 @@ class FleetPlane:
         if self.circle is not None:
             self.circle.start(self._background)
         self._background.need("membership-expiry", self._expiry.run())
+        self._background.keep("lately", partial(self._watching.run, self._world.sleep))
         if self._vllm is not None:
             self._vllm.start(self.store)
 
@@ -289,7 +280,7 @@ class FleetPlane:
             self._index,
             admission,
             terms,
-            Supervision(self.metrics),
+            Supervision(self.metrics, self.fleet.diary),
             clock=awake,
             given_up=lambda: self.degradation.in_words,
             routers=self.circle.states if self.circle is not None else list,

@@ -9,6 +9,7 @@ from cluster.identity import Role
 from cluster.membership.member import MAX_NAME_CHARS
 from protos.membership_pb2 import PoolState, RestartCount, SpareWorker, SupervisorReport
 from router.control.orders import Orders
+from router.telemetry.diary import Diary, Happening
 from router.telemetry.metrics import RouterMetrics
 
 MAX_SPARES = 256
@@ -22,8 +23,9 @@ MAX_RESTART_KINDS = 256
 class Supervision:
     """Kept for operators and shown in the metrics. From the event loop only."""
 
-    def __init__(self, metrics: RouterMetrics) -> None:
+    def __init__(self, metrics: RouterMetrics, diary: Diary) -> None:
         self._metrics = metrics
+        self._diary = diary
         self._spares: Sequence[SpareWorker] = ()
         self._pools: Sequence[PoolState] = ()
         self.orders = Orders()
@@ -63,6 +65,8 @@ class Supervision:
         for (pool, cause), count in counts.items():
             more = count - self._counts.get((pool, cause), 0)
             self._metrics.restarts.labels(pool, cause).inc(max(0, more))
+            if more > 0:
+                self._diary.note(Happening.RESTARTED, pool, cause)
             self._counts[pool, cause] = count
 
 

@@ -65,7 +65,11 @@ class AttemptRules:
 
 
 class MovedOn(Draining):
-    """The request is taken away from a worker that stops. No client is told."""
+    """The request is taken away from a worker that stops. No client is told, but where no other
+    worker could take it."""
+
+    def __init__(self) -> None:
+        super().__init__("the decode worker was asked to stop, and no other could take the request")
 
 
 ELSEWHERE: dict[type[SplitserveError], RetryRule] = {

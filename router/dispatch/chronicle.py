@@ -6,6 +6,7 @@ from cluster.errors import SplitserveError, status_of
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from router.dispatch.journey import Journey
+from router.telemetry.diary import Diary, Happening
 from router.telemetry.metrics import RouterMetrics
 
 _log = get_logger("dispatcher")
@@ -14,8 +15,9 @@ _log = get_logger("dispatcher")
 class Chronicle:
     """Of one router."""
 
-    def __init__(self, metrics: RouterMetrics) -> None:
+    def __init__(self, metrics: RouterMetrics, diary: Diary) -> None:
         self._metrics = metrics
+        self._diary = diary
 
     def gone_on(
         self, journey: Journey, tried: WorkerKey, cause: str, error: SplitserveError
@@ -29,10 +31,12 @@ class Chronicle:
         }
         if journey.has_moved:
             self._metrics.continued.labels(cause).inc()
+            self._diary.note(Happening.MOVED, tried.worker_id, cause)
             num_tokens = journey.request.num_begun_tokens
             _log.warning("an answer goes on with another worker", num_tokens=num_tokens, **facts)
         else:
             self._metrics.retries.inc()
+            self._diary.note(Happening.RETRIED, tried.worker_id, cause)
             _log.warning(
                 "a worker failed before the first token; the request goes to another worker",
                 **facts,
@@ -41,6 +45,7 @@ class Chronicle:
     def gave_way(self, journey: Journey, error: SplitserveError) -> None:
         """It is back in the line."""
         self._metrics.classes.gave_way(journey.priority)
+        self._diary.note(Happening.PREEMPTED, journey.priority, "for requests of a higher class")
         _log.info(
             "a request gave its place to a higher class",
             request_id=journey.request_id,

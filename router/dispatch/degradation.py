@@ -10,6 +10,7 @@ HOLD_S: a fleet between two steps does not go back and forth.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cluster.deadline import Clock
@@ -87,7 +88,14 @@ def _step_of(word: str, default_s: float) -> DegradationStep:
 class Degradation:
     """Of one router. From the event loop only."""
 
-    def __init__(self, steps: tuple[DegradationStep, ...], clock: Clock) -> None:
+    def __init__(
+        self,
+        steps: tuple[DegradationStep, ...],
+        clock: Clock,
+        on_change: Callable[[str], None] = lambda steps: None,
+    ) -> None:
+        """`on_change` hears the steps in force, in words, when they have changed."""
+        self._on_change = on_change
         self._steps = steps
         self._clock = clock
         self._num_in_force = 0
@@ -119,6 +127,7 @@ class Degradation:
             self._long_s = self._clock()
         if self._num_in_force != before:
             _log.warning("what is given up has changed", steps=self.in_words, line_s=line_s)
+            self._on_change(self.in_words)
 
     def check(self, priority: Priority, line_s: float) -> None:
         """Raises QueueFull for a request that is not taken now."""

@@ -34,6 +34,7 @@ from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
 from router.dispatch.handing_on import HandingOn
 from router.dispatch.hedging import Hedging
+from router.dispatch.in_flight import InFlight
 from router.dispatch.journey import Journey, Others
 from router.dispatch.last_word import summed_up, summed_up_alone
 from router.dispatch.outlook import Outlook
@@ -52,6 +53,7 @@ from router.dispatch.stream import (
 from router.fairness.shares import Bill
 from router.fleet.token_taker import TakerFault, TokenTaker
 from router.telemetry.decisions import Decision
+from router.telemetry.diary import Happening
 from router.telemetry.request_arrival import RequestArrival
 from router.telemetry.request_course import RequestCourse
 from router.text.choice_count import ChoiceCount, new_counts
@@ -77,7 +79,8 @@ class Dispatcher:
         self._desk = sending.desk
         self._rules = rules
         self._degradation = degradation
-        self._chronicle = Chronicle(metrics)
+        self._chronicle = Chronicle(metrics, fleet.diary)
+        self.in_flight = InFlight()
         self._hedging = Hedging(sending, rules.hedge_after)
         self._share = share
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
@@ -96,9 +99,11 @@ class Dispatcher:
         """See `TokenSource.generate`."""
         with (
             self._counted(request),
+            self.in_flight.taken(request) as taken,
             await self._admitted(request := self._degradation.shortened(request)) as place,
             self._under_way(request, counts, place) as journey,
         ):
+            taken.journey = journey
             decision = await self._decide(journey)
             while True:
                 try:
@@ -157,6 +162,7 @@ class Dispatcher:
             self._over(request)
             if isinstance(end, NotReady):
                 self._metrics.classes.refused(request.priority, end)
+                self._fleet.diary.note(Happening.REFUSED, request.priority, outcome)
             raise
 
     @contextmanager

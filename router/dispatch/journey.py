@@ -28,6 +28,7 @@ from router.fairness.shares import Bill
 from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
 from router.fleet.prompt_turns import Turn
+from router.fleet.stage import RequestStage
 from router.telemetry.decisions import Decision
 from router.tenants.priority import Priority
 
@@ -112,6 +113,11 @@ class Journey:
     def worker(self) -> WorkerKey | None:
         """The decode worker that has it; None: none yet."""
         return self._run.decode if self._run is not None else None
+
+    @property
+    def stage(self) -> RequestStage:
+        """How far it is."""
+        return RequestStage.QUEUED if self._run is None else self._run.stage
 
     @property
     def has_moved(self) -> bool:
@@ -214,7 +220,7 @@ class Journey:
     def move(self) -> None:
         """See Evacuee."""
         if self._run is not None:
-            self._run.leave(_moved())
+            self._run.leave(MovedOn())
 
     def may_give_way(self) -> bool:
         """See Preemptible."""
@@ -291,7 +297,3 @@ class Journey:
         self.clock.interrupted()
         num_tokens = self.request.num_begun_tokens
         self.notes += (f"goes on after {num_tokens} tokens of {worker.worker_id}: {cause}",)
-
-
-def _moved() -> MovedOn:
-    return MovedOn("the decode worker was asked to stop, and no other could take the request")

@@ -39,6 +39,11 @@ class RequestClock:
         return self._first_s is not None
 
     @property
+    def last_token_s(self) -> float | None:
+        """When the client was given its latest tokens; None: it has none."""
+        return max(self._last_s.values(), default=None)
+
+    @property
     def since_dispatch_ms(self) -> float:
         """Since the router's own queueing was over."""
         return (self._clock() - self._dispatched_s) * 1000

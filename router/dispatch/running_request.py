@@ -24,6 +24,7 @@ from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, Route
 from router.dispatch.time_limits import ProgressWatch, TimeLimits
 from router.fleet.fleet import Fleet
 from router.fleet.request_stream import Ended, RequestStream, StreamListener
+from router.fleet.stage import RequestStage
 from router.fleet.token_taker import TokenTaker
 from router.index.prefix_index import PrefixIndex
 from router.pricing.route import Route, RoutingView
@@ -70,7 +71,7 @@ class RunningRequest:
         self._uncomputed = {begun.choice: len(begun.token_ids) for begun in request.resume}
         """Tokens of choices that go on, and have no new one yet."""
         self._has_decoded = False
-        self._has_left = False
+        self._has_left = self._has_failed = False
         self._assignments: Assignments | None = None
         self._left_behind = LeftBehind(request, workers, index)
         self._goodbye: asyncio.TimerHandle | None = None
@@ -90,6 +91,16 @@ class RunningRequest:
     def is_caught_up(self) -> bool:
         """True when all that has come is read, and there is more to come."""
         return self._stream.is_caught_up
+
+    @property
+    def stage(self) -> RequestStage:
+        """How far it is here; one that failed here waits for another worker, or for its end."""
+        if self._has_failed:
+            return RequestStage.QUEUED
+        if not self._begun:
+            return RequestStage.PREFILL
+        is_here = self._is_local or self._has_decoded or self._has_left
+        return RequestStage.DECODE if is_here else RequestStage.TRANSFER
 
     async def next(self) -> PromptTokens | ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
@@ -187,6 +198,7 @@ class RunningRequest:
             if not self._has_decoded:
                 self._fleet.note_good_end(self.decode)
         else:
+            self._has_failed = True
             self._left_behind.failed()
         self.leg.over(self._clock(), "" if error is None else status_of(error).code)
         self._leave()

@@ -30,6 +30,7 @@ from router.fleet.fleet_time import FleetTime
 from router.fleet.hit_check import HitCheck
 from router.fleet.holds import Holds
 from router.fleet.member import FleetMember
+from router.fleet.member_news import note_change, note_hold, note_session
 from router.fleet.mismatches import Mismatches
 from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
@@ -37,6 +38,7 @@ from router.fleet.standstill import Standstill
 from router.fleet.verdicts import Verdicts
 from router.fleet.worker_link import LinkEvents
 from router.pricing.estimates import Estimates
+from router.telemetry.diary import Diary, Happening
 
 NO_WORKER_GRACE_S = 3.0
 """How long a request waits for a decode worker: longer than a restarted one takes to join again."""
@@ -64,7 +66,8 @@ class Fleet:
         self._sessions = sessions
         self._time = time
         self._members: dict[WorkerKey, FleetMember] = {}
-        self._verdicts = Verdicts(self.find, lambda: len(self.with_role(Role.DECODE)))
+        self.diary = Diary()
+        self._verdicts = Verdicts(self.find, self.with_role, self.diary)
         self.holds = Holds(self._on_hold)
         self._mismatches = Mismatches()
         self._is_closed = False
@@ -153,6 +156,8 @@ class Fleet:
 
     def note_handoff(self, key: WorkerKey, failed: bool, *, reader: WorkerKey) -> None:
         """See Verdicts.handoff."""
+        if failed and key in self._members and reader in self._members:
+            self._estimates.link_totals.failed((key, reader))
         self._verdicts.handoff(key, failed, reader=reader)
 
     def note_request(self, key: WorkerKey, *, failed: bool) -> None:
@@ -189,6 +194,7 @@ class Fleet:
             role=member.role.value,
             address=member.address,
         )
+        note_change(self.diary, change)
         if change.kind is ChangeKind.JOINED:
             self._add(state)
         else:
@@ -205,6 +211,8 @@ class Fleet:
             item.standstill.heard(state.load)
         self._estimates.heard(item.key, state.load)
         if state.draining != was_draining:
+            if state.draining:
+                self.diary.note(Happening.ENDING, item.key.worker_id, "it was told to end")
             self.changes.announce()
 
     def _on_hold(self, worker_id: str, hold: WorkerHold) -> None:
@@ -212,6 +220,7 @@ class Fleet:
         held = [item for item in self._members.values() if item.key.worker_id == worker_id]
         for item in held:
             item.hold = hold
+            note_hold(self.diary, worker_id, hold)
             _log.info("a worker is held", worker_id=worker_id, hold=hold.kind or "no more")
         self.changes.announce()
 
@@ -232,11 +241,19 @@ class Fleet:
     def _events_of(self, key: WorkerKey) -> LinkEvents:
         return LinkEvents(
             on_load=partial(self._store.report, key),
-            on_open=self.changes.announce,
+            on_open=partial(self._note_session, key, ""),
+            on_lost=partial(self._note_session, key),
             on_handoff=partial(self.note_handoff, reader=key),
             on_doubt=partial(self.hits.doubted, key),
             on_mismatch=lambda error: self._turn_away(key, error),
         )
+
+    def _note_session(self, key: WorkerKey, lost_because: str) -> None:
+        """It is open, or lost; of one that opens for the first time the join has said enough."""
+        if (item := self._members.get(key)) is not None:
+            note_session(self.diary, item, lost_because)
+        if not lost_because:
+            self.changes.announce()
 
     def _learn_of_cache(self, item: FleetMember) -> None:
         """By its events, else by what it serves; one that keeps nothing is unknown to the index."""

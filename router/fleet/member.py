@@ -118,6 +118,8 @@ class FleetMember:
     hold: WorkerHold = NO_HOLD
     """What an operator has said of it, always the latest."""
     session: WorkerLink | None = None
+    was_cut_off: bool = False
+    """Its session was open, and lost, since it joined."""
     follower: asyncio.Task[None] | None = None
     """Follows the worker's KV events."""
     guesses: GuessedCache | None = None

@@ -32,15 +32,7 @@ class Sessions:
         for adapter in self._adapters:
             if (link := adapter.link(member, events, self._unread)) is not None:
                 return link
-        session = WorkerSession(
-            member,
-            self._world,
-            on_load=events.on_load,
-            on_open=events.on_open,
-            on_handoff=events.on_handoff,
-            on_mismatch=events.on_mismatch,
-            unread=self._unread,
-        )
+        session = WorkerSession(member, self._world, events, self._unread)
         session.start()
         return session
 

@@ -5,25 +5,29 @@ a request's end, a token -> its decode worker        a handoff -> its prefill wo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from cluster.identity import WorkerKey
+from cluster.identity import Role, WorkerKey
 from cluster.logs import get_logger
 from router.fleet.blame import Blame
 from router.fleet.member import FleetMember
+from router.telemetry.diary import Diary, Happening
 
 _log = get_logger("fleet")
 
 
 class Verdicts:
-    """Of one router. `find`: None when that process is not a member; `num_readers`: how many decode
-    workers there are. From the event loop only."""
+    """Of one router. `find`: None when that process is not a member. From the event loop only."""
 
     def __init__(
-        self, find: Callable[[WorkerKey], FleetMember | None], num_readers: Callable[[], int]
+        self,
+        find: Callable[[WorkerKey], FleetMember | None],
+        with_role: Callable[[Role], Sequence[FleetMember]],
+        diary: Diary,
     ) -> None:
         self._find = find
-        self._num_readers = num_readers
+        self._diary = diary
+        self._with_role = with_role
         self._blame = Blame()
 
     def handoff(self, key: WorkerKey, failed: bool, *, reader: WorkerKey) -> None:
@@ -33,7 +37,7 @@ class Verdicts:
             return
         if not failed:
             self._blame.succeeded(key)
-        elif not self._blame.failed(key, reader, num_readers=self._num_readers()):
+        elif not self._blame.failed(key, reader, num_readers=len(self._with_role(Role.DECODE))):
             return  # it may be the reader's own
         self._judge(item, failed=failed)
 
@@ -57,6 +61,8 @@ class Verdicts:
 
     def _judge(self, item: FleetMember, *, failed: bool) -> None:
         if not failed:
+            if not item.cooldown.is_trusted:
+                self._diary.note(Happening.WELL, item.key.worker_id, "its work succeeds again")
             item.cooldown.succeeded()
             item.slow_start.succeeded()
             return
@@ -69,3 +75,6 @@ class Verdicts:
                 role=role,
                 rest_s=rest_s,
             )
+            work = "requests" if item.is_decode else "handoffs"
+            cause = f"its {work} fail: others are preferred for {rest_s:g} s"
+            self._diary.note(Happening.RESTED, worker_id, cause)

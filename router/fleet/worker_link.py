@@ -31,12 +31,17 @@ class LinkEvents:
     """The worker's state in numbers, whenever it has said it."""
     on_open: Callable[[], None] = lambda: None
     """Requests can be sent: now, or again."""
+    on_lost: Callable[[str], None] = lambda reason: None
+    """No more, and why; not where it was closed."""
     on_handoff: Callable[[WorkerKey, bool], None] = lambda worker, failed: None
     """Which prefill worker a request has used, and whether it failed."""
     on_doubt: Callable[[], None] = lambda: None
     """Nothing that the worker has cached by now will be found any more."""
     on_mismatch: Callable[[SplitserveError], None] = lambda error: None
     """Somebody else answers at this worker's address."""
+
+
+NOBODY_HEARS = LinkEvents()
 
 
 class WorkerLink(Protocol):

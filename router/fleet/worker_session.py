@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable
 
 from cluster.dial.dialer import SessionLink
 from cluster.errors import InvalidRequest, PairingMismatch, SplitserveError, WorkerLost, WrongWorker
@@ -30,6 +29,7 @@ from protos import worker_pb2
 from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
 from router.fleet.unread import UnreadBytes
 from router.fleet.wakes import Wakes
+from router.fleet.worker_link import NOBODY_HEARS, LinkEvents
 
 CONNECT_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.1
@@ -53,30 +53,20 @@ class SessionState(enum.Enum):
 class WorkerSession:
     """One per decode worker process. All calls from the event loop.
 
-    `on_load` hears the worker's state with every frame that carries one; `on_open` each time that
-    the stream becomes usable; `on_handoff` which prefill worker a request has used, and whether it
-    failed; `on_mismatch` that this worker is not what answers at its address. `unread` is the
-    router's, of all its sessions.
+    `unread` is the router's, of all its sessions.
     """
 
     def __init__(
         self,
         member: Member,
         world: World,
-        *,
-        on_load: Callable[[EngineLoad], None] = lambda load: None,
-        on_open: Callable[[], None] = lambda: None,
-        on_handoff: Callable[[WorkerKey, bool], None] = lambda worker, failed: None,
-        on_mismatch: Callable[[SplitserveError], None] = lambda error: None,
+        events: LinkEvents = NOBODY_HEARS,
         unread: UnreadBytes | None = None,
     ) -> None:
         self._meant = WorkerIdentity(member.key, member.pairing)
         self._address = member.address
         self._world = world
-        self._on_load = on_load
-        self._on_open = on_open
-        self._on_handoff = on_handoff
-        self._on_mismatch = on_mismatch
+        self._events = events
         self._unread = unread or UnreadBytes()
         self._wakes = Wakes(world.clock)
         self._state = SessionState.CONNECTING
@@ -160,7 +150,7 @@ class WorkerSession:
         except SplitserveError as error:
             reason = error.message
             if isinstance(error, (WrongWorker, PairingMismatch)):
-                self._on_mismatch(error)
+                self._events.on_mismatch(error)
         except Exception as error:
             _log.exception(
                 "a decode worker's message could not be handled; it is disconnected",
@@ -189,7 +179,7 @@ class WorkerSession:
         self._state = SessionState.OPEN
         key = self._meant.key
         _log.info("connected to a decode worker", worker_id=key.worker_id, address=self._address)
-        self._on_open()
+        self._events.on_open()
 
     def _note_broken(self, reason: str) -> None:
         if self._state is SessionState.OPEN:
@@ -200,6 +190,7 @@ class WorkerSession:
                 worker_id=worker_id,
                 reason=reason,
             )
+            self._events.on_lost(reason)
         self._lose(reason)
 
     async def _read(self, link: SessionLink) -> None:
@@ -230,14 +221,14 @@ class WorkerSession:
                 stream.end(ended)
         self._wakes.flush()
         for item in frame.handoffs:
-            self._on_handoff(WorkerKey(item.worker_id, item.incarnation), item.failed)
+            self._events.on_handoff(WorkerKey(item.worker_id, item.incarnation), item.failed)
         if frame.HasField("load"):
             self._take_load(load_from_wire(frame.load))
 
     def _take_load(self, load: EngineLoad) -> None:
         """Prices are made of it: one NaN would go wherever a comparison goes."""
         if (fault := load.fault) is None:
-            self._on_load(load)
+            self._events.on_load(load)
         elif not self._has_said_fault:
             self._has_said_fault = True
             worker_id = self._meant.key.worker_id

@@ -15,6 +15,7 @@ import msgspec
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import WorkerKey
 from router.pricing.link_rates import LinkRates
+from router.pricing.link_totals import LinkTotals
 from router.pricing.prefill_lines import PrefillLines
 from router.pricing.recent_values import RecentValues
 
@@ -47,6 +48,7 @@ class Estimates:
         self._rest_local = RecentValues(clock)
         self._fleet_link = RecentValues(clock)
         self.links = LinkRates(clock)
+        self.link_totals = LinkTotals()
 
     @property
     def handoff_ms(self) -> float:
@@ -79,6 +81,7 @@ class Estimates:
         """The worker is gone."""
         self.prefill.forget(worker)
         self.links.forget(worker)
+        self.link_totals.forget(worker)
 
     def finished(
         self,
@@ -105,6 +108,7 @@ class Estimates:
             took_s = timing.kv_transfer_ms / 1000
             self._fleet_link.add(timing.kv_bytes, took_s)
             self.links.add((prefill, decode), timing.kv_bytes, took_s)
+            self.link_totals.add((prefill, decode), timing.kv_bytes)
 
 
 def link_bytes_per_s(measured: float | None, beat_bytes_per_s: float) -> float:

@@ -29,6 +29,8 @@ class ClassMetrics:
             ["class", "reason"],
             registry=registry,
         )
+        self.num_refused = 0
+        """Of all classes."""
         self._gave_way = Counter(
             "splitserve_preempted_requests",
             "Requests that gave their place to a higher class before their first token, by class",
@@ -84,6 +86,7 @@ class ClassMetrics:
     def refused(self, priority: Priority, error: NotReady) -> None:
         """By the router, before anything was spent."""
         self._refusals.labels(priority, status_of(error).code).inc()
+        self.num_refused += 1
 
 
 class LimitMetrics:

@@ -77,6 +77,7 @@ class RouterMetrics:
             label="stage",
             values=_STAGES,
         )
+        self.stages = stages.of
         self._stages = tuple(stages.of[stage] for stage in _STAGES)
         self.inter_token = QuickHistogram(
             "splitserve_inter_token_seconds",
@@ -91,15 +92,18 @@ class RouterMetrics:
         )
 
     def _count_tokens(self) -> None:
-        self._prompt_tokens = self._count("prompt_tokens", "Prompt tokens of finished requests")
-        self._cached_tokens = self._count(
+        self.prompt_tokens = self._count("prompt_tokens", "Prompt tokens of finished requests")
+        self.cached_tokens = self._count(
             "prefix_hit_tokens", "Prompt tokens whose KV was not computed again"
         )
         self.expected_tokens = self._count(
             "prefix_expected_tokens",
             "Prompt tokens that the index had expected to be cached where they were computed",
         )
-        self._completion_tokens = self._count("completion_tokens", "Tokens generated")
+        self.completion_tokens = self._count("completion_tokens", "Tokens generated")
+        self.kv_bytes = self._count(
+            "kv_bytes", "Bytes of KV that decode workers have read, of finished requests"
+        )
 
     def _count_events(self) -> None:
         self.event_gaps = self._counter("kv_event_gaps", "Gaps found in workers' KV events")
@@ -157,9 +161,10 @@ class RouterMetrics:
     def finished(self, usage: Usage, timing: Timing) -> None:
         """A request ended well."""
         self._ended_well.inc()
-        self._prompt_tokens.inc(usage.prompt_tokens)
-        self._cached_tokens.inc(usage.cached_tokens)
-        self._completion_tokens.inc(usage.completion_tokens)
+        self.prompt_tokens.inc(usage.prompt_tokens)
+        self.cached_tokens.inc(usage.cached_tokens)
+        self.completion_tokens.inc(usage.completion_tokens)
+        self.kv_bytes.inc(timing.kv_bytes)
         self.ttft.observe(timing.ttft_ms / 1000)
         for stage, took_ms in zip(self._stages, _stages_ms(timing), strict=True):
             stage.observe(took_ms / 1000)

@@ -4,43 +4,58 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import ceil, log
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+FINENESS = 1.15
+"""Between two bounds: a median read from them is 7 % off at most."""
+
+
+def finer(bounds: Sequence[float]) -> tuple[float, ...]:
+    """Them, with others between, so that none is more than FINENESS times the one before."""
+    found = [bounds[0]]
+    for low, high in pairwise(bounds):
+        steps = ceil(log(high / low) / log(FINENESS) - 1e-9)
+        found += [low * (high / low) ** (step / steps) for step in range(1, steps)]
+        found.append(high)
+    return tuple(found)
 
 
 class Buckets:
     """The observations of one series. From the event loop only, and so without the locks of the
     library's own: 0.3 us an observation in place of 2.5."""
 
-    def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds`: upper ones, growing; what is above the last is counted as well."""
-        self._bounds = tuple(bounds)
-        self._counts = [0] * (len(self._bounds) + 1)
+    def __init__(self, told: Sequence[float]) -> None:
+        """`told`: upper bounds that a scrape is told, growing; what is above the last is counted as
+        well. Between them it is counted more finely."""
+        self._told = tuple(told)
+        self.bounds = finer(told)
+        """Upper ones, growing, with those told among them."""
+        self._counts = [0] * (len(self.bounds) + 1)
         self._sum = 0.0
-
-    @property
-    def bounds(self) -> tuple[float, ...]:
-        """Upper ones, growing."""
-        return self._bounds
-
-    def counts(self) -> tuple[int, ...]:
-        """Observations so far, one for each bound, and above the last."""
-        return tuple(self._counts)
 
     def observe(self, amount: float) -> None:
         """One more."""
-        self._counts[bisect_left(self._bounds, amount)] += 1
+        self._counts[bisect_left(self.bounds, amount)] += 1
         self._sum += amount
+
+    def counts(self) -> tuple[int, ...]:
+        """Observations so far, for each of `bounds` those up to it and above the one before, and
+        at last those above all."""
+        return tuple(self._counts)
 
     def tell(self, family: HistogramMetricFamily, labels: Sequence[str] = ()) -> None:
         """Adds the series to its family."""
-        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         told, so_far = list[tuple[str, float]](), 0
-        for name, count in zip(names, self._counts, strict=True):
+        for bound, count in zip(self.bounds, self._counts, strict=False):
             so_far += count
-            told.append((name, so_far))
+            if bound in self._told:
+                told.append((str(float(bound)), so_far))
+        told.append(("+Inf", so_far + self._counts[-1]))
         family.add_metric(list(labels), told, self._sum)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 
 from cli.decision_view import NOT_ROUTED, table_of
 from protos import generation_pb2, router_admin_pb2, router_admin_pb2_grpc
@@ -150,6 +151,11 @@ def test_several_routers_are_asked_side_by_side_and_each_decision_names_its_own(
     assert [line for line in lines if line.startswith("at ")] == [f"at {address}", f"at {other}"]
     assert lines[1].startswith("mine-0123456789ab")
     assert "does not answer at 127.0.0.1:1" in done.stderr
+
+
+def test_yaml_says_what_json_says(address: str) -> None:
+    told = [cli("explain", "mine", "--grpc", address, "-o", form) for form in ("json", "yaml")]
+    assert yaml.safe_load(told[1].stdout) == json.loads(told[0].stdout)
 
 
 def test_as_json_a_decision_of_one_of_several_routers_has_its_address(address: str) -> None:

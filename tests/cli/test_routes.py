@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 
 from protos import router_admin_pb2, router_admin_pb2_grpc
 from tests.cli.run_cli import cli
@@ -43,6 +44,12 @@ def test_the_prices_are_shown_and_no_outcome(router: tuple[str, FakeRouter]) -> 
     assert "* prefill-0 -> decode-0" in done.stdout and "outcome" not in done.stdout
     (asked,) = fake.asked
     assert (asked.chat, asked.max_tokens, asked.tenant, asked.n) == ("hello", 9, "blue", 1)
+
+
+def test_yaml_says_what_json_says(router: tuple[str, FakeRouter]) -> None:
+    words = ("routes", "hello", "--raw", "--grpc", router[0], "-o")
+    told = [cli(*words, form) for form in ("json", "yaml")]
+    assert yaml.safe_load(told[1].stdout) == json.loads(told[0].stdout)
 
 
 def test_every_form_of_a_prompt_goes_as_what_it_is(router: tuple[str, FakeRouter]) -> None:

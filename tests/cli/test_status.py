@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.cli.run_cli import cli
@@ -153,6 +154,12 @@ def test_spares_and_restarts_are_shown_below_the_members(fleet: FakeFleet) -> No
     (spared,) = report["spares"]  # the other one has just joined
     assert (spared["worker_id"], spared["pid"], spared["router_state"]) == ("decode-1", 79, "spare")
     assert report["restarts"] == [{"pool": "decode", "cause": "rank_lost", "count": 2}]
+
+
+def test_yaml_says_what_json_says(fleet: FakeFleet) -> None:
+    fleet.add("decode-0", "decode")
+    told = [cli("status", "--grpc", fleet.address, "-o", form) for form in ("json", "yaml")]
+    assert yaml.safe_load(told[1].stdout) == json.loads(told[0].stdout)
 
 
 def test_json_holds_the_routers_view_and_the_workers_own_word(fleet: FakeFleet) -> None:

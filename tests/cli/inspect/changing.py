@@ -1,4 +1,4 @@
-"""The part of docs/cli.md that shows commands which change a fleet."""
+"""The part of docs/cli.md that shows commands which change a fleet, or a release of the chart."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli import hold
+from cli import hold, scale
 from cli.main import app
+from cluster.scaling.kubernetes_api import ApiServer
 from protos import membership_pb2
+from tests.cli.inspect.fake_router import two_pools
+from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, replica_set
 
 _HEAD = """
 ## Changing a running fleet
@@ -21,8 +24,22 @@ _SHOWN = (
     ("drain", "decode-1", "--dry-run"),
     ("cordon", "prefill-0", "--yes"),
     ("uncordon", "decode-1", "-o", "yaml"),
+    ("scale", "prefill=2", "decode=1", "--dry-run"),
+    ("scale", "decode=1", "--dry-run", "-o", "yaml"),
 )
-_ADDRESS = "router:50051"
+_HEAD_OF_RELEASES = """
+A release on Kubernetes is changed through its API server, by your kubeconfig. `rollout status` ends
+with 1 while pools are on their way.
+"""
+_SHOWN_OF_RELEASES = (
+    ("scale", "decode=6", "--dry-run"),
+    ("rollout", "status"),
+    ("rollout", "status", "-o", "yaml"),
+    ("rollout", "pause", "decode"),
+    ("rollout", "resume", "decode"),
+    ("rollout", "undo"),
+)
+_ADDRESS, _RELEASE = "router:50051", "default/chat"
 
 
 class ChangingRouter:
@@ -31,6 +48,31 @@ class ChangingRouter:
     def operator(self, address: str) -> ChangingRouter:
         assert address == _ADDRESS
         return self
+
+    async def members(self, *, timeout_s: float) -> Any:
+        pools = (("prefill", 1), ("decode", 2))
+        members = two_pools()
+        for seen in members:
+            seen.member.pairing.block_size_tokens = 16
+        return membership_pb2.MembersResponse(
+            members=members,
+            pools=[
+                membership_pb2.PoolState(name=name, wanted=size, present=size, ready=size)
+                for name, size in pools
+            ],
+        )
+
+    async def scale(self, order: Any, *, timeout_s: float) -> Any:
+        before = {"prefill": 1, "decode": 2}[order.pool]
+        more = range(before, order.size)
+        return membership_pb2.ScaleAnswer(
+            pool=order.pool,
+            size_before=before,
+            size=order.size,
+            starting=[f"{order.pool}-{number}" for number in more],
+            leaving=order.leaving,
+            num_gpus=len(more),
+        )
 
     async def hold(self, order: Any, *, timeout_s: float) -> Any:
         is_decode = order.worker_id.startswith("decode")
@@ -48,19 +90,59 @@ class ChangingRouter:
         """Nothing is open."""
 
 
+def rolling_release() -> PlayedDeployments:
+    """Its decode pool is half on its way to a new template."""
+    played = PlayedDeployments(
+        deployment("prefill", 2, gpus=1, revision=3), deployment("decode", 4, gpus=1, revision=3)
+    )
+    played.get_ready()
+    played.items["chat-decode"]["status"] |= {"updatedReplicas": 2, "readyReplicas": 3}
+    played.sets = [
+        replica_set(pool, revision, f"splitserve:{revision}")
+        for pool in ("prefill", "decode")
+        for revision in (2, 3)
+    ]
+    return played
+
+
 def run_changing(patch: pytest.MonkeyPatch, *words: str) -> Result:
     """A command that orders something of this router; both of its streams as one."""
-    patch.setattr(hold, "GrpcDialer", lambda token: ChangingRouter())
+    for module in (hold, scale):
+        patch.setattr(module, "GrpcDialer", lambda token: ChangingRouter())
     return CliRunner().invoke(app, [*words, "--grpc", _ADDRESS])
+
+
+def run_at_release(patch: pytest.MonkeyPatch, *words: str) -> Result:
+    """The same of a release."""
+    played = rolling_release()
+
+    async def opened(namespace: str) -> PlayedDeployments:
+        assert namespace == "default"
+        return played
+
+    patch.setattr(ApiServer, "opened", opened)
+    return CliRunner().invoke(app, [*words, "--kubernetes", _RELEASE])
 
 
 def changing_transcripts() -> str:
     """In Markdown. What goes to stderr is shown as well: it is said to people."""
-    return _HEAD + "".join(map(_transcript, _SHOWN))
+    of_releases = "".join(map(_transcript_of_release, _SHOWN_OF_RELEASES))
+    return _HEAD + "".join(map(_transcript, _SHOWN)) + _HEAD_OF_RELEASES + of_releases
 
 
 def _transcript(words: tuple[str, ...]) -> str:
     with pytest.MonkeyPatch.context() as patch:
         done = run_changing(patch, *words)
     assert done.exit_code == 0, done.output
+    return _block(words, done)
+
+
+def _transcript_of_release(words: tuple[str, ...]) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        done = run_at_release(patch, *words)
+    assert done.exit_code == (words[:2] == ("rollout", "status")), done.output
+    return _block((*words, "--kubernetes", _RELEASE), done)
+
+
+def _block(words: tuple[str, ...], done: Result) -> str:
     return f"\n```\n$ splitserve {' '.join(words)}\n{done.output.rstrip()}\n```\n"

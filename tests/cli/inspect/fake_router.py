@@ -12,9 +12,10 @@ from cli import question
 from cli.main import app
 from cluster.config import RouterOptions
 from cluster.errors import SplitserveError
-from protos import membership_pb2, router_admin_pb2, worker_pb2
+from protos import fleet_watch_pb2, membership_pb2, router_admin_pb2, worker_pb2
 from router.control.options_message import options_to_wire
 from tests.cli.inspect.made_up_traces import traced_alone, traced_pair
+from tests.cli.inspect.made_up_watch import four_events, last_seconds, three_requests, two_links
 
 ADDRESS = "router:50051"
 
@@ -65,6 +66,7 @@ class FakeRouter:
     members_told: list[Any] = field(default_factory=two_pools)
     traces: list[Any] = field(default_factory=lambda: [traced_pair(), traced_alone()])
     started_with: RouterOptions = field(default_factory=RouterOptions)
+    events_told: list[Any] = field(default_factory=four_events)
     failure: SplitserveError | None = None
     num_calls: int = 0
 
@@ -92,6 +94,29 @@ class FakeRouter:
         self._answers()
         return options_to_wire(self.started_with)
 
+    async def requests(self, request: Any, *, timeout_s: float) -> Any:
+        self._answers()
+        found = [each for each in three_requests() if is_asked_for(each, request)]
+        return fleet_watch_pb2.RequestsResponse(
+            requests=found[: request.limit or None],
+            has_more=0 < request.limit < len(found),
+            num_in_flight=3,
+        )
+
+    async def links(self, request: Any, *, timeout_s: float) -> Any:
+        self._answers()
+        return fleet_watch_pb2.LinksResponse(links=two_links(), bytes_per_s=1e9)
+
+    async def events(self, request: Any, *, timeout_s: float) -> Any:
+        self._answers()
+        found = [each for each in self.events_told if each.number > request.after]
+        last = max((each.number for each in self.events_told), default=0)
+        return fleet_watch_pb2.EventsResponse(events=found[-request.limit :], last=last)
+
+    async def lately(self, *, timeout_s: float) -> Any:
+        self._answers()
+        return last_seconds()
+
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -99,6 +124,15 @@ class FakeRouter:
         self.num_calls += 1
         if self.failure is not None:
             raise self.failure
+
+
+def is_asked_for(request: Any, asked: Any) -> bool:
+    """By id, stage and tenant."""
+    return (
+        asked.request_id in ("", request.request_id)
+        and asked.stage in ("", request.stage)
+        and asked.tenant in ("", request.tenant)
+    )
 
 
 def run(patch: pytest.MonkeyPatch, router: FakeRouter, *words: str) -> Result:

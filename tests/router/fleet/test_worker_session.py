@@ -24,6 +24,7 @@ from cluster.world import World
 from protos import worker_pb2
 from router.fleet.request_stream import Ended, RequestStream, WorkerMessage
 from router.fleet.unread import ChoiceTokens
+from router.fleet.worker_link import LinkEvents
 from router.fleet.worker_session import WorkerSession
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
@@ -42,7 +43,7 @@ async def connected(
 ) -> AsyncIterator[tuple[FakeDecodeWorker, WorkerSession]]:
     heard = loads if loads is not None else []
     async with FakeDecodeWorker() as worker:
-        session = WorkerSession(worker.member(), World(), on_load=heard.append)
+        session = WorkerSession(worker.member(), World(), LinkEvents(on_load=heard.append))
         session.start()
         try:
             await until(lambda: session.is_open)
@@ -191,7 +192,7 @@ async def test_a_session_never_opens_with_another_process_than_the_one_meant(whi
         meant = strangers(worker)[which]
         worker.member()  # it is itself again
         found: list[SplitserveError] = []
-        session = WorkerSession(meant, World(), on_mismatch=found.append)
+        session = WorkerSession(meant, World(), LinkEvents(on_mismatch=found.append))
         session.start()
         await until(lambda: bool(found))
         assert not session.is_open
@@ -210,7 +211,7 @@ async def test_a_frame_that_cannot_be_handled_ends_the_requests_and_the_session_
         def refuse(load: EngineLoad) -> None:
             raise ZeroDivisionError("a bug of ours")
 
-        session = WorkerSession(worker.member(), World(), on_load=refuse)
+        session = WorkerSession(worker.member(), World(), LinkEvents(on_load=refuse))
         session.start()
         await until(lambda: session.is_open)
         stream = submit(session, "a")
