@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,9 @@ STEPS_S = {"10 ms": 0.01, "1 ms": 0.001}
 NUM_OPEN = 1000
 """Streams whose memory is measured, told per ten thousand."""
 SLOW_STEP_S = 5.0
+SETTLED_BYTES = 1_000_000
+"""That a front may still grow by in two seconds before its streams come."""
+SETTLE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -120,7 +124,7 @@ async def _token_core_us(front: Running, num_tokens: int = 600) -> float:
 async def _open_streams_mb(front: Running) -> float:
     """Each has begun, and waits for its next token."""
     await load.requests(front.port, 16, 200)
-    before_bytes = front.memory_bytes()
+    before_bytes = await _settled_bytes(front)
     clients = await load.connect(front.port, NUM_OPEN)
     ends = [client.ask(number, 1000, stream=True) for number, client in enumerate(clients)]
     await asyncio.gather(*(client.began for client in clients))
@@ -129,6 +133,16 @@ async def _open_streams_mb(front: Running) -> float:
         client.close()
     await asyncio.gather(*ends, return_exceptions=True)
     return grown_bytes / NUM_OPEN * 10_000 / 1e6
+
+
+async def _settled_bytes(front: Running) -> int:
+    """Once nothing of it is starting any more: a process that does is as large as 600 streams."""
+    before_bytes, num_bytes = 0, front.memory_bytes()
+    deadline_s = time.monotonic() + SETTLE_S
+    while abs(num_bytes - before_bytes) > SETTLED_BYTES and time.monotonic() < deadline_s:
+        await asyncio.sleep(2.0)
+        before_bytes, num_bytes = num_bytes, front.memory_bytes()
+    return num_bytes
 
 
 def _rows(figures: dict[str, Figures], alone: Figures) -> Iterator[Row]:

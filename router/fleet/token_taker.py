@@ -3,8 +3,8 @@
     what has come, and a task waits for it -> the taker is ready -> taken, and the task sleeps on
                                                  '- it is not ---> the task is woken, and reads
 
-A task's turn, from the loop through fifteen frames of awaits and back, costs as much as to put a
-token into words and to write it: 7 of 20 us (2-core machine).
+A task's turn goes from the loop through fifteen frames of awaits and back: 7 of the 42 us of a
+core that a token took where each of 64 streams got one every 10 ms (2-core machine, busy).
 """
 
 from __future__ import annotations
