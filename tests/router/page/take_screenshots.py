@@ -18,7 +18,7 @@ from tests.router.page.chromium import BrowserPage, running_chromium
 from tests.router.page.staged import page_of
 
 FOLDER = Path(__file__).parents[3] / "docs" / "images"
-TRAFFIC_S = 200.0
+TRAFFIC_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
