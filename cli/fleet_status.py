@@ -75,6 +75,19 @@ class RouterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Workers of whose caches it believes something else than the router that was asked."""
 
 
+class PairingStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Workers that can pair with each other, of those that take work."""
+
+    digest: str
+    model_digest: str
+    num_prefill: int
+    num_decode: int
+    is_served: bool
+    """New requests go to its model."""
+    lacks: str
+    """Role of which its workers have no partner; empty: none."""
+
+
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The router and its members."""
 
@@ -91,6 +104,8 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of --degrade that are in force."""
     routers: list[RouterStatus] = []
     """That share a store, the one that was asked first."""
+    pairings: list[PairingStatus] = []
+    """More than one while a rolling update is under way; those that are served first."""
 
     @property
     def workers(self) -> list[MemberStatus]:
@@ -131,6 +146,18 @@ async def ask_fleet(dialer: Dialer, address: str, *, check: bool) -> FleetStatus
             )
             for each in answer.routers
         ],
+        pairings=[_pairing_of(each) for each in answer.pairings],
+    )
+
+
+def _pairing_of(told: membership_pb2.PairingState) -> PairingStatus:
+    return PairingStatus(
+        digest=told.digest,
+        model_digest=told.model_digest,
+        num_prefill=told.num_prefill,
+        num_decode=told.num_decode,
+        is_served=told.is_served,
+        lacks=told.lacks,
     )
 
 

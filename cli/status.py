@@ -8,6 +8,7 @@ from cli.exit_code import ExitCode
 from cli.fleet_status import (
     FleetStatus,
     MemberStatus,
+    PairingStatus,
     RestartCount,
     RouterStatus,
     RouterUnreachable,
@@ -44,6 +45,7 @@ def _print_tables(fleet: FleetStatus) -> None:
     if fleet.given_up:
         print(f"given up while requests wait for long: {fleet.given_up}")
     _print_routers(fleet.routers)
+    _print_pairings(fleet.pairings)
     if not fleet.workers:
         print("no workers have joined")
         return
@@ -66,6 +68,19 @@ def _print_routers(routers: list[RouterStatus]) -> None:
     for each in routers:
         doubted = ", ".join(each.doubted) or "-"
         table.add(each.name, str(each.num_in_flight), each.index_digest, each.load_digest, doubted)
+    table.print()
+    print()
+
+
+def _print_pairings(pairings: list[PairingStatus]) -> None:
+    """Where there are several: of one there is nothing to say."""
+    if len(pairings) < 2:
+        return
+    table = Table("PAIRING", "MODEL", "PREFILL", "DECODE", "NEW REQUESTS", "LACKS")
+    for each in pairings:
+        counts = str(each.num_prefill), str(each.num_decode)
+        served = "yes" if each.is_served else "no"
+        table.add(each.digest, each.model_digest, *counts, served, each.lacks or "-")
     table.print()
     print()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, fields, replace
 
 from cluster.errors import PairingMismatch
@@ -12,6 +13,10 @@ PROTOCOL_VERSION = 5
 """Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
 RESUME_VERSION = 4
 """Since this one a worker goes on with an answer that another has begun."""
+
+VLLM = "vllm"
+"""As `weights`: of an engine that does not say how it holds them."""
+DIGEST_CHARS = 12
 
 _OPTIONS = {"kv_dtype": "kv", "num_planes": "model"}
 """Fields that an operator sets by another name."""
@@ -55,6 +60,21 @@ class Pairing:
         hash chain. Names of blocks of unequal sizes below one root differ, as their tokens do."""
         same = replace(self, block_size_tokens=block_size_class(self.block_size_tokens))
         return "|".join(str(getattr(same, item.name)) for item in fields(same))
+
+    @property
+    def digest(self) -> str:
+        """Of `key`, for people: equal where two workers can pair."""
+        return _short(self.key)
+
+    @property
+    def model_digest(self) -> str:
+        """Of what decides which tokens come: weights, their format, tokenizer. Workers of one model
+        may be of several pairings."""
+        return _short(f"{self.weights_digest}|{self.tokenizer_digest}|{self.weights}")
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
 
 
 def check_pairing(ours: Pairing, theirs: Pairing, *, peer: str) -> None:

@@ -283,7 +283,7 @@ class MemberState(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
-    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers", "pools")
+    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers", "pools", "pairings")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     NUM_QUEUED_FIELD_NUMBER: _ClassVar[int]
     NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +294,7 @@ class MembersResponse(_message.Message):
     GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     ROUTERS_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
+    PAIRINGS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[MemberState]
     num_queued: int
     num_in_flight: int
@@ -304,7 +305,24 @@ class MembersResponse(_message.Message):
     given_up: str
     routers: _containers.RepeatedCompositeFieldContainer[RouterState]
     pools: _containers.RepeatedCompositeFieldContainer[PoolState]
-    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ..., given_up: _Optional[str] = ..., routers: _Optional[_Iterable[_Union[RouterState, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[PoolState, _Mapping]]] = ...) -> None: ...
+    pairings: _containers.RepeatedCompositeFieldContainer[PairingState]
+    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ..., given_up: _Optional[str] = ..., routers: _Optional[_Iterable[_Union[RouterState, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[PoolState, _Mapping]]] = ..., pairings: _Optional[_Iterable[_Union[PairingState, _Mapping]]] = ...) -> None: ...
+
+class PairingState(_message.Message):
+    __slots__ = ("digest", "model_digest", "num_prefill", "num_decode", "is_served", "lacks")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFILL_FIELD_NUMBER: _ClassVar[int]
+    NUM_DECODE_FIELD_NUMBER: _ClassVar[int]
+    IS_SERVED_FIELD_NUMBER: _ClassVar[int]
+    LACKS_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    model_digest: str
+    num_prefill: int
+    num_decode: int
+    is_served: bool
+    lacks: str
+    def __init__(self, digest: _Optional[str] = ..., model_digest: _Optional[str] = ..., num_prefill: _Optional[int] = ..., num_decode: _Optional[int] = ..., is_served: _Optional[bool] = ..., lacks: _Optional[str] = ...) -> None: ...
 
 class RouterState(_message.Message):
     __slots__ = ("name", "num_in_flight", "index_digest", "load_digest", "doubted")

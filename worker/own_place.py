@@ -56,11 +56,20 @@ class OwnPlace:
         """None while its routers send it requests; else why they do not. For probes."""
         if self._lifespan.state is not ProcessState.READY:
             return f"this worker is {self._lifespan.state.value}"
-        if self._clients and not self._was_taken:
-            self._was_taken = any(client.is_in_touch for client in tuple(self._clients.values()))
-        if self._routers and not self._was_taken:
-            return "no router has taken this worker yet"
+        if self._routers and not self._was_taken and (lack := self._why_not_taken()) is not None:
+            return lack
         return None if self._is_wanted else "its routers refuse this worker"
+
+    def _why_not_taken(self) -> str | None:
+        """A rolling update goes on when this worker is ready, and those before it leave: none of
+        its routers may need these any more. Later on one that refuses takes nobody out."""
+        clients = tuple(self._clients.values())
+        if not any(client.is_in_touch for client in clients):
+            return "no router has taken this worker yet"
+        if any(client.is_undecided for client in clients):
+            return "a router has not taken this worker yet"
+        self._was_taken = True
+        return None
 
     @property
     def _is_wanted(self) -> bool:

@@ -119,6 +119,10 @@ class WorkerProcess:
         self._place = OwnPlace(options, self._lifespan, self._server, self._background, world)
         self._admin = WorkerAdmin(self._lifespan, self._begin_drain, self._place.take)
 
+    def why_not_ready(self) -> str | None:
+        """See OwnPlace; for probes."""
+        return self._place.why_not_ready()
+
     async def run(self) -> int:
         """See the head of the file. Raises the error of a start that failed."""
         with listen_for_signals(self.stop_requests):
@@ -197,7 +201,7 @@ class WorkerProcess:
         return WorkerKey(name, new_incarnation())
 
     def _serve_metrics(self, metrics: WorkerMetrics) -> int:
-        probes = {"/live": self._lag.why_it_stands, "/ready": self._place.why_not_ready}
+        probes = {"/live": self._lag.why_it_stands, "/ready": self.why_not_ready}
         port = self._options.metrics_port
         page = MetricsServer(self._options.host, port, metrics.registry, probes)
         self._closers.callback(page.close)

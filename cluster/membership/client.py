@@ -35,6 +35,7 @@ REFUSED_S = 10.0
 fleet."""
 REFUSALS = (PairingMismatch, IdTaken, InvalidRequest, QueueFull)
 """What a router has against a worker that asks to join."""
+_UNDECIDED = {None, *(refusal.__name__ for refusal in REFUSALS)}
 
 _log = get_logger("membership")
 
@@ -89,6 +90,12 @@ class MembershipClient:
     def is_in_touch(self) -> bool:
         """The router has taken this worker in, and answered the last time."""
         return self._joined and self._trouble is None
+
+    @property
+    def is_undecided(self) -> bool:
+        """The router has not been heard yet, or refuses this worker: it may do with others. One
+        that cannot be reached is neither."""
+        return not self._joined and self._trouble in _UNDECIDED
 
     def beat_soon(self) -> None:
         """Something changed that the router should know at once, such as a drain."""

@@ -1,11 +1,12 @@
-"""Whom this router takes into its fleet: one model under its name, one process under each id.
+"""Whom this router takes into its fleet: those who read and write its tokens, one process under
+each id.
 
-    first worker --sets--> the fleet's model --the last one of them goes--> open again
-    first decode worker --sets--> the format of the weights --the last one goes--> open again
+    first worker --sets--> the fleet's tokenizer --the last one of them goes--> open again
     what the router itself has loaded is never open
 
-Tokens come from the decode side, and whoever loads "auto" has the format that its device takes: a
-prefill worker of another one is refused, and turned out when decode workers come after it.
+Workers of other weights, or of another format of them, are taken in beside those that are there: a
+rolling update is made of that. They are never paired, and new requests go to one model at a time
+(`router/fleet/model_choice.py`). vLLM's servers and workers of our own do not mix.
 
 A prefill worker at a loopback address and a decode worker on another machine never meet: the one
 that comes second is refused.
@@ -25,6 +26,7 @@ from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member, MemberState
 from cluster.membership.reach import OwnMachine, host_of, is_loopback
 from cluster.membership.store import MembershipStore
+from cluster.pairing import VLLM
 
 MISSED_BEATS = 2.0
 """A process not heard for so many intervals of beats may be replaced before its lease ends."""
@@ -36,6 +38,7 @@ class OwnModel:
 
     tokenizer_digest: str | None = None
     weights_digest: str | None = None
+    """Others are served as well, while they are what there is."""
 
 
 class JoinRules:
@@ -71,25 +74,13 @@ class JoinRules:
                 _check_same_model(newcomer, state.member)
                 _check_meeting(newcomer, state.member, here)
 
-    def turned_out_by(self, newcomer: Member) -> list[Member]:
-        """Prefill members that have to go when this one, which was checked, joins."""
-        if newcomer.role is not Role.DECODE:
-            return []
-        members = (state.member for state in self._store.members())
-        return [
-            member
-            for member in members
-            if member.role is Role.PREFILL and member.pairing.weights != newcomer.pairing.weights
-        ]
-
     def _check_own_model(self, newcomer: Member) -> None:
-        for name in ("tokenizer_digest", "weights_digest"):
-            ours, theirs = getattr(self._own, name), getattr(newcomer.pairing, name)
-            if ours is not None and theirs != ours:
-                raise PairingMismatch(
-                    f"{newcomer.worker_id} cannot join: its {name} is {theirs!r}, the router's is "
-                    f"{ours!r}; start both with the same model"
-                )
+        ours, theirs = self._own.tokenizer_digest, newcomer.pairing.tokenizer_digest
+        if ours is not None and theirs != ours:
+            raise PairingMismatch(
+                f"{newcomer.worker_id} cannot join: its tokenizer_digest is {theirs!r}, the "
+                f"router's is {ours!r}; start both with the same model"
+            )
 
     def _check_id(self, newcomer: Member, known: MemberState) -> None:
         member = known.member
@@ -138,15 +129,17 @@ def _check_meeting(newcomer: Member, other: Member, here: OwnMachine) -> None:
 
 
 def _check_same_model(newcomer: Member, other: Member) -> None:
-    """Tokens of one served name come from one set of weights, in one format."""
-    names = ["weights_digest", "tokenizer_digest"]
-    if other.role is Role.DECODE:
-        names.append("weights")
-    for name in names:
-        theirs, known = getattr(newcomer.pairing, name), getattr(other.pairing, name)
-        if theirs != known:
-            raise PairingMismatch(
-                f"{newcomer.worker_id} ({newcomer.model}) cannot join: its {name} is {theirs!r}, "
-                f"that of {other.worker_id} ({other.model}) is {known!r}, and one router serves "
-                "one model; start it with the same model and weights, or with a router of its own"
-            )
+    """Tokens of one served name mean the same text, and come from one kind of engine."""
+    theirs, known = newcomer.pairing.tokenizer_digest, other.pairing.tokenizer_digest
+    if theirs != known:
+        raise PairingMismatch(
+            f"{newcomer.worker_id} ({newcomer.model}) cannot join: its tokenizer_digest is "
+            f"{theirs!r}, that of {other.worker_id} ({other.model}) is {known!r}, and one router "
+            "reads and writes one model's texts; start it with the same model, or with a router of "
+            "its own"
+        )
+    if (newcomer.pairing.weights == VLLM) != (other.pairing.weights == VLLM):
+        raise PairingMismatch(
+            f"{newcomer.worker_id} cannot join beside {other.worker_id}: vLLM's servers and "
+            "workers of our own do not share a router; start it with a router of its own"
+        )

@@ -14,7 +14,7 @@ from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.hold import hold_from_wire, hold_to_wire
-from cluster.membership.member import MAX_NAME_CHARS, Member, member_from_wire, member_to_wire
+from cluster.membership.member import MAX_NAME_CHARS, member_from_wire, member_to_wire
 from cluster.membership.store import MembershipStore
 from cluster.rpc import abort
 from cluster.wire import load_from_wire, load_to_wire
@@ -24,6 +24,7 @@ from router.control.join_rules import JoinRules
 from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
 from router.fleet.fleet import Fleet
+from router.fleet.pairing_states import PairingState
 from router.index.prefix_index import PrefixIndex
 from router.telemetry.diary import Happening
 
@@ -77,7 +78,6 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         try:
             member, hold = member_from_wire(request.member), hold_from_wire(request.hold)
             self._terms.rules.check(member, context.peer())
-            await self._turn_out(member)
             self._fleet.holds.hear(member.worker_id, hold)
             await self._store.join(member)
         except SplitserveError as error:
@@ -87,18 +87,6 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             lease_s=self._terms.lease_s,
             hold=hold_to_wire(self._fleet.holds.of(member.worker_id)),
         )
-
-    async def _turn_out(self, newcomer: Member) -> None:
-        """Whom the newcomer's format leaves without a part; they ask again, and are told why."""
-        for other in self._terms.rules.turned_out_by(newcomer):
-            _log.warning(
-                "a prefill worker is turned out: decode workers set the format of the weights",
-                worker_id=other.worker_id,
-                weights=other.pairing.weights,
-                decode_worker=newcomer.worker_id,
-                decode_weights=newcomer.pairing.weights,
-            )
-            await self._store.leave(other.key)
 
     async def Beat(
         self, request: membership_pb2.BeatRequest, context: grpc.aio.ServicerContext
@@ -173,6 +161,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             given_up=self._given_up(),
             routers=self._routers(),
             pools=self._supervision.pools,
+            pairings=map(_pairing_to_wire, self._fleet.pairings),
         )
 
     def _member_states(self) -> list[membership_pb2.MemberState]:
@@ -191,6 +180,17 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
                 )
             )
         return states
+
+
+def _pairing_to_wire(state: PairingState) -> membership_pb2.PairingState:
+    return membership_pb2.PairingState(
+        digest=state.digest,
+        model_digest=state.model_digest,
+        num_prefill=state.num_prefill,
+        num_decode=state.num_decode,
+        is_served=state.is_served,
+        lacks=state.lacks or "",
+    )
 
 
 def _checked_load(message: worker_pb2.EngineLoad) -> EngineLoad:

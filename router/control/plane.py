@@ -21,6 +21,7 @@ from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.control.fleet_watch import WATCH_SERVICE_NAME
 from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
+from router.control.pairing_watch import watch_pairings
 from router.control.route_prices import PromptReader, RoutePrices
 from router.control.supervision import Supervision
 from router.control.watching import Watching
@@ -89,6 +90,7 @@ class FleetPlane:
         self.estimates = estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
+        watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         self.admission = admission = self._new_admission(options, world)
         steps, given_up = steps_of(options.degrade or ""), self.fleet.diary.given_up

@@ -87,7 +87,7 @@ class RoutePrices:
 
     def _room(self) -> int:
         """Of the roomiest decode worker."""
-        members = self.fleet.open(Role.DECODE)
+        members = self.fleet.served(Role.DECODE)
         if not members:
             raise NoWorker("no decode worker takes new work")
         return max(item.capacity_tokens for item in members)

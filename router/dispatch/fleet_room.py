@@ -236,8 +236,8 @@ class FleetRoom:
         return num_free
 
     def _look_up(self) -> None:
-        self._decode = self._fleet.open(Role.DECODE)
-        self._prefill = self._fleet.open(Role.PREFILL)
+        self._decode = self._fleet.served(Role.DECODE)
+        self._prefill = self._fleet.served(Role.PREFILL)
         if self._kept is not None and not self._kept.is_one_of(self._decode):
             self._kept = None
 

@@ -65,7 +65,7 @@ class RoutingDesk:
     @property
     def max_num_seqs(self) -> int | None:
         """That the decode worker with most seats decodes at once; None: one has not said."""
-        seats = [item.member.max_num_seqs for item in self._fleet.open(Role.DECODE)]
+        seats = [item.member.max_num_seqs for item in self._fleet.served(Role.DECODE)]
         return max(seats, default=None) if all(seats) else None
 
     def has_place(self, request: RoutedRequest, excluded: frozenset[WorkerKey]) -> bool:

@@ -32,6 +32,8 @@ from router.fleet.holds import Holds
 from router.fleet.member import FleetMember
 from router.fleet.member_news import note_change, note_hold, note_session
 from router.fleet.mismatches import Mismatches
+from router.fleet.model_choice import ModelChoice
+from router.fleet.pairing_states import PairingState, pairing_states
 from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
 from router.fleet.standstill import Standstill
@@ -70,6 +72,7 @@ class Fleet:
         self._verdicts = Verdicts(self.find, self.with_role, self.diary)
         self.holds = Holds(self._on_hold)
         self._mismatches = Mismatches()
+        self._choice = ModelChoice()
         self._is_closed = False
         self.changes = Changes()
         self.hits = HitCheck(self.find, followers, time.rest_clock)
@@ -102,6 +105,7 @@ class Fleet:
         than what may fail. Without prefill workers the decode workers do their part.
         """
         open_ones = [item for item in self.open(role) if item.key not in without]
+        open_ones = self._choice.of(open_ones, self._members.values())
         trusted = [item for item in open_ones if self._is_trusted(item)]
         return trusted or (open_ones if role is Role.DECODE else [])
 
@@ -113,6 +117,16 @@ class Fleet:
     def open(self, role: Role) -> list[FleetMember]:
         """Members of one role that could be sent something, trusted or not."""
         return [item for item in self.with_role(role) if item.takes_work]
+
+    def served(self, role: Role) -> list[FleetMember]:
+        """Of these, those of the model that new requests go to."""
+        return self._choice.of(self.open(role), self._members.values())
+
+    @property
+    def pairings(self) -> list[PairingState]:
+        """Of the workers that take work."""
+        chosen = self._choice.choose(self._members.values())
+        return pairing_states(self._members.values(), chosen)
 
     def state_of(self, item: FleetMember) -> str:
         """For operators; see FleetMember.state_in_words."""

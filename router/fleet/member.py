@@ -149,6 +149,8 @@ class FleetMember:
     """The process."""
     pairing_key: str = field(init=False)
     """Two workers pair when these are equal."""
+    model_digest: str = field(init=False)
+    """Equal in workers of which the same tokens come."""
     kv_bytes_per_token: int = field(init=False)
     """Over all layers; a dtype that is not known counts as one of two bytes."""
 
@@ -157,7 +159,7 @@ class FleetMember:
         dtype = pairing.dtype if pairing.dtype in ITEM_BYTES else "bfloat16"
         self.room = WorkerRoom(self.member.max_num_seqs, pairing.block_size_tokens)
         self.key = self.member.key
-        self.pairing_key = pairing.key
+        self.pairing_key, self.model_digest = pairing.key, pairing.model_digest
         self.kv_bytes_per_token = pairing.kv_shape.token_bytes(dtype=dtype, kv=pairing.kv_dtype)
 
     @property

@@ -18,7 +18,7 @@ import msgspec
 from cluster.errors import PairingMismatch, WorkerLost
 from cluster.kv_shape import KvShape
 from cluster.membership.member import Member
-from cluster.pairing import RESUME_VERSION, Pairing
+from cluster.pairing import RESUME_VERSION, VLLM, Pairing
 from router.vllm.server import VllmServer
 from router.vllm.server_address import VllmRole
 from router.vllm.server_numbers import ServerNumbers
@@ -106,7 +106,7 @@ def _pairing(
         weights_digest=model.weights_digest,
         tokenizer_digest=model.tokenizer_digest,
         dtype=f"{form}-{version}",
-        weights="vllm",
+        weights=VLLM,
         block_size_tokens=numbers.block_size_tokens or DEFAULT_BLOCK_TOKENS,
         num_layers=shape.num_layers,
         num_planes=shape.num_planes,

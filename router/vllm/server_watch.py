@@ -20,6 +20,7 @@ from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey, new_incarnation
 from cluster.logs import get_logger
 from cluster.membership.store import MembershipStore
+from cluster.pairing import VLLM
 from router.vllm.event_source import told_events
 from router.vllm.introduction import FrontedModel, introduced
 from router.vllm.server import NUMBERS_TIMEOUT_S, VllmServer
@@ -111,7 +112,7 @@ class ServerWatch:
     async def _join(self, numbers: ServerNumbers, incarnation: str) -> None:
         member = await introduced(self._server, numbers, self._model, incarnation)
         for state in self._store.members():
-            if state.member.pairing.weights != member.pairing.weights:
+            if state.member.pairing.weights != VLLM:
                 raise PairingMismatch(
                     f"{member.worker_id} cannot join: {state.member.worker_id} is no vLLM server, "
                     "and tokens of one router come from one engine; give each a router of its own"

@@ -38,6 +38,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
     spares: list[Any] = field(default_factory=list)
     restarts: list[Any] = field(default_factory=list)
     routers: list[Any] = field(default_factory=list)
+    pairings: list[Any] = field(default_factory=list)
     paces: list[Any] = field(default_factory=list)
     load: Any = field(default_factory=lambda: LOAD)
 
@@ -85,6 +86,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
             spares=self.spares,
             restarts=self.restarts,
             routers=self.routers,
+            pairings=self.pairings,
         )
 
     def Status(self, request: Any, context: Any) -> Any:
@@ -160,6 +162,21 @@ def test_yaml_says_what_json_says(fleet: FakeFleet) -> None:
     fleet.add("decode-0", "decode")
     told = [cli("status", "--grpc", fleet.address, "-o", form) for form in ("json", "yaml")]
     assert yaml.safe_load(told[1].stdout) == json.loads(told[0].stdout)
+
+
+def test_pairings_are_shown_while_there_are_several(fleet: FakeFleet) -> None:
+    state = membership_pb2.PairingState
+    fleet.pairings.append(
+        state(digest="12ab", model_digest="m1", num_prefill=1, num_decode=2, is_served=True)
+    )
+    assert "PAIRING" not in cli("status", "--grpc", fleet.address).stdout
+    fleet.pairings.append(state(digest="34cd", model_digest="m2", num_decode=1, lacks="prefill"))
+    _, heading, served, other, *_ = cli("status", "--grpc", fleet.address).stdout.splitlines()
+    assert heading.split() == ["PAIRING", "MODEL", "PREFILL", "DECODE", "NEW", "REQUESTS", "LACKS"]
+    assert served.split() == ["12ab", "m1", "1", "2", "yes", "-"]
+    assert other.split() == ["34cd", "m2", "0", "1", "no", "prefill"]
+    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
+    assert [each["is_served"] for each in report["pairings"]] == [True, False]
 
 
 def test_json_holds_the_routers_view_and_the_workers_own_word(fleet: FakeFleet) -> None:

@@ -20,16 +20,28 @@ class Load:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._expected: dict[str, str] = {}
+        self._expected: dict[str, set[str]] = {}
+        """By prompt: of one model, or of that before and that after it."""
+        self._unexpected: list[tuple[str, str]] = []
         self._is_over = False
         self.num_right = 0
-        self.wrong: list[str] = []
+        self.failed: list[str] = []
+
+    @property
+    def wrong(self) -> list[str]:
         """What failed, and what other words came than at rest."""
+        others = (each for each in self._unexpected if each[1] not in self._expected[each[0]])
+        return self.failed + [f"{prompt}: {text!r}" for prompt, text in others]
 
     async def learn(self) -> None:
-        """Asks each prompt once, at rest."""
+        """Asks each prompt once, at rest; a second time beside what it has learned."""
         for prompt in _PROMPTS:
-            self._expected[prompt] = await self._stream(prompt)
+            self._expected.setdefault(prompt, set()).add(await self._stream(prompt))
+
+    @property
+    def num_models(self) -> int:
+        """By which each prompt was answered in another way."""
+        return min(map(len, self._expected.values()))
 
     async def ask_on(self, first: int) -> None:
         """One client; returns after its request when the load is over."""
@@ -40,12 +52,12 @@ class Load:
             try:
                 text = await self._stream(prompt)
             except (httpx.HTTPError, ValueError) as error:
-                self.wrong.append(f"{prompt}: {error!r}")
+                self.failed.append(f"{prompt}: {error!r}")
                 continue
-            if text == self._expected[prompt]:
+            if text in self._expected[prompt]:
                 self.num_right += 1
             else:
-                self.wrong.append(f"{prompt}: {text!r}, at rest {self._expected[prompt]!r}")
+                self._unexpected.append((prompt, text))
 
     def end(self) -> None:
         self._is_over = True
@@ -76,9 +88,12 @@ def _words(line: str) -> str:
 
 
 @asynccontextmanager
-async def load(release: Release, num_clients: int = 2) -> AsyncIterator[Load]:
+async def load(
+    release: Release, num_clients: int = 2, *, changes_model: bool = False
+) -> AsyncIterator[Load]:
     """Within the block clients ask; at its end each finishes its request, and none may have failed
-    or have got a wrong answer."""
+    or have got a wrong answer: with `changes_model`, one that is neither the whole answer of the
+    model before nor that of the model after."""
     async with release.client() as client:
         made = Load(client)
         await made.learn()
@@ -88,5 +103,8 @@ async def load(release: Release, num_clients: int = 2) -> AsyncIterator[Load]:
         finally:
             made.end()
             await asyncio.gather(*clients)
+        if changes_model:
+            await made.learn()
+            assert made.num_models == 2
     assert made.wrong == []
     assert made.num_right > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass
 
 import httpx
@@ -48,6 +49,13 @@ class Release:
         words = ("get", "pods", "-o", "name", "-l", f"app.kubernetes.io/component={component}")
         return self.cluster.kubectl(*words).split()
 
+    def members_at_routers(self) -> list[dict[str, int]]:
+        """By role, as each router that has an address and is not going counts its workers."""
+        words = ("get", "pods", "-o", "json", "-l", "app.kubernetes.io/component=router")
+        pods = json.loads(self.cluster.kubectl(*words))["items"]
+        staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        return [_members_at(pod["status"].get("podIP", "")) for pod in staying]
+
     def client(self) -> httpx.AsyncClient:
         """Of the Service, with the key that the release made. Each request has a connection of its
         own, since a Service shares out connections."""
@@ -57,6 +65,16 @@ class Release:
         return httpx.AsyncClient(
             base_url=f"http://{address}:8000", headers=headers, timeout=120, trust_env=False
         )
+
+
+def _members_at(address: str) -> dict[str, int]:
+    """Empty where nobody answers."""
+    try:
+        page = httpx.get(f"http://{address}:8000/metrics", trust_env=False).text
+    except httpx.HTTPError:
+        return {}
+    found = re.findall(r'^splitserve_members\{role="(\w+)"\} ([0-9]+)', page, re.MULTILINE)
+    return {role: int(number) for role, number in found}
 
 
 def model_cache() -> Manifest:

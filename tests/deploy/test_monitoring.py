@@ -25,6 +25,7 @@ from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.class_metrics import LimitMetrics
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
+from router.telemetry.pairing_metrics import PairingCount, PairingMetrics
 from router.telemetry.pressure_metrics import Pressure, PressureMetrics
 from router.telemetry.store_metrics import watch_store
 from router.tenants.limits import LimitKind
@@ -46,6 +47,8 @@ def routers_page() -> CollectorRegistry:
     metrics.watch_queue(lambda: 3, lambda: 5)
     metrics.classes.watch(lambda priority: 1, lambda: 1)
     metrics.watch_discovery(lambda: True)
+    pairing = PairingCount("12ab", "prefill", 2, 2)
+    metrics.registry.register(PairingMetrics(lambda: [pairing], lambda: True))
     metrics.watch_states(lambda: [MemberStanding("decode-0", "decode", "ready", 64)])
     metrics.finished(Usage(10, 5, 5), Timing())
     metrics.classes.finished(Priority.STANDARD, Usage(10, 5, 5), Timing())

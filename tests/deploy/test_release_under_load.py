@@ -10,6 +10,7 @@ import pytest
 from tests.deploy.chart import Manifest
 from tests.deploy.load import load
 from tests.deploy.release import NAME, VALUES, Release, model_cache
+from tests.fleet.support import wait_for
 from tests.mini_cluster.machine import running_cluster
 
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(1200)]
@@ -68,6 +69,30 @@ async def test_scaling_a_pool_up_and_down_loses_no_stream(release: Release) -> N
         rollout(release, "decode")
 
     await under_load(release, lambda: scale(1), lambda: scale(2))
+
+
+async def test_routers_that_come_and_go_lose_no_stream_and_each_has_every_worker(
+    release: Release,
+) -> None:
+    def scale(replicas: int) -> None:
+        release.cluster.kubectl("scale", f"deployment/{NAME}-router", f"--replicas={replicas}")
+        see_all_workers(replicas)
+
+    def delete() -> None:
+        release.cluster.kubectl("delete", release.pods("router")[0])
+        see_all_workers(2)
+
+    def see_all_workers(num_routers: int) -> None:
+        rollout(release, "router")
+        everybody = [{"decode": 2, "prefill": 1}] * num_routers
+        wait_for(
+            lambda: release.members_at_routers() == everybody,
+            timeout_s=120,
+            what=f"{num_routers} routers that each have all workers",
+        )
+
+    steps = (lambda: scale(3), lambda: scale(2), delete, lambda: scale(1))
+    await under_load(release, *steps)
 
 
 async def test_draining_a_node_loses_no_stream(release: Release) -> None:

@@ -15,6 +15,7 @@ from router.store.opened import open_store
 from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.class_metrics import LimitMetrics
 from router.telemetry.metrics import RouterMetrics, TextMetrics
+from router.telemetry.pairing_metrics import PairingMetrics
 from router.telemetry.pressure_metrics import PressureMetrics
 from router.telemetry.resume_metrics import ResumeMetrics
 from router.telemetry.store_metrics import watch_store
@@ -44,6 +45,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     metrics.watch_retries(float)
     metrics.watch_members("decode", int)
     metrics.watch_discovery(bool)
+    metrics.registry.register(PairingMetrics(list, bool))
     metrics.watch_states(list)
     metrics.classes.watch(lambda priority: 0, int)
     LimitMetrics(metrics.registry)

@@ -22,7 +22,7 @@ from protos import membership_pb2
 from tests.scripted_dialer import ScriptedDialer, ScriptedRouter
 from tests.virtual_time import VirtualTime, settle
 from tests.worker.test_worker_process import SERVING, health
-from tests.worker.worker_bench import noting_router, options_for, running_worker
+from tests.worker.worker_bench import Running, noting_router, options_for, running_worker
 from worker.router_names import LOOK_EVERY_S
 
 NAMES = ("one:1", "two:2", "three:3")
@@ -33,6 +33,14 @@ async def worker_of_three(
     *, away: tuple[int, ...] = (), refusing: tuple[int, ...] = ()
 ) -> AsyncIterator[tuple[VirtualTime, list[ScriptedRouter], str]]:
     """By their numbers; the others are there and take it."""
+    async with running_with_three(away, refusing) as (time, routers, worker):
+        yield time, routers, await worker.ready()
+
+
+@asynccontextmanager
+async def running_with_three(
+    away: tuple[int, ...], refusing: tuple[int, ...]
+) -> AsyncIterator[tuple[VirtualTime, list[ScriptedRouter], Running]]:
     time = VirtualTime()
     routers = [ScriptedRouter(beat_interval_s=0.5, clock=time) for _ in NAMES]
     for number, router in enumerate(routers):
@@ -42,7 +50,7 @@ async def worker_of_three(
     world = World(dialer=dialer, clock=time, sleep=time.sleep)
     options = options_for(Role.DECODE, ",".join(NAMES))
     async with running_worker(options, world=world) as worker:
-        yield time, routers, await worker.ready()
+        yield time, routers, worker
 
 
 async def test_it_joins_beats_and_leaves_at_each_of_them() -> None:
@@ -157,6 +165,22 @@ async def test_it_is_not_ready_when_all_of_them_refuse_it_until_one_does_not() -
         routers[1].refuses_with = None
         await time.advance(2 * LAST_RETRY_S)
         assert await health(channel, Role.DECODE) == SERVING
+
+
+async def test_probes_find_it_ready_when_none_refuses_it_and_later_on_one_may() -> None:
+    """Those before it in a rolling update leave when it is ready: a router may need them."""
+    async with running_with_three(away=(1,), refusing=(0,)) as (time, routers, worker):
+        await worker.ready()
+        ready = worker.process.why_not_ready
+        await time.advance(3 * REFUSED_S)
+        assert len(routers[2].members) == 1
+        assert ready() == "a router has not taken this worker yet"
+        routers[0].refuses_with = None
+        await time.advance(2 * LAST_RETRY_S)
+        assert ready() is None
+        routers[0].knows_nobody, routers[0].refuses_with = True, PairingMismatch("a newer model")
+        await time.advance(3 * REFUSED_S)
+        assert ready() is None
 
 
 def test_routers_are_named_with_commas_and_each_once() -> None:

@@ -158,21 +158,6 @@ async def test_a_silent_worker_gets_no_new_work_while_another_beats() -> None:
         assert [one.key.worker_id for one in plane.fleet.ready(Role.DECODE)] == ["decode-2"]
 
 
-async def test_a_model_of_other_weights_is_refused_with_both_values() -> None:
-    async with served() as (plane, stub):
-        await stub.Join(join(member("prefill-1")))
-        foreign = replace(PAIRING, weights_digest="zz")
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Join(join(member("prefill-2", pairing=foreign)))
-        error = error_of(caught.value)
-        assert isinstance(error, PairingMismatch)
-        assert "weights_digest is 'zz', that of prefill-1 (m) is 'aa'" in error.message
-        assert [item.key.worker_id for item in plane.fleet.members] == ["prefill-1"]
-        await stub.Leave(membership_pb2.LeaveRequest(worker_id="prefill-1", incarnation="i1"))
-        await stub.Join(join(member("prefill-2", pairing=foreign)))  # nobody else is left
-        assert [item.key.worker_id for item in plane.fleet.members] == ["prefill-2"]
-
-
 FP8, FULL = replace(PAIRING, weights="fp8"), replace(PAIRING, weights="full")
 
 
@@ -181,41 +166,46 @@ def decode_member(worker_id: str, pairing: Pairing) -> membership_pb2.Member:
     return member_to_wire(member_of(Role.DECODE, worker_id, pairing=pairing))
 
 
-@pytest.mark.parametrize("prefill_comes_first", [True, False])
-async def test_decode_workers_set_the_format_whoever_joins_first(prefill_comes_first: bool) -> None:
-    prefill = member("prefill-1", pairing=FULL)
-    decode = [decode_member(f"decode-{number}", FP8) for number in range(3)]
-    async with served() as (plane, stub):
-        if prefill_comes_first:
-            await stub.Join(join(prefill))
-        for wire in decode:
-            await stub.Join(join(wire))
+async def test_another_tokenizer_is_refused_with_both_values() -> None:
+    async with served(OwnModel()) as (plane, stub):
+        await stub.Join(join(member("prefill-1")))
+        foreign = replace(PAIRING, tokenizer_digest="zz")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Join(join(prefill))
-        message = error_of(caught.value).message
-        assert "its weights is 'full', that of decode-0 (m) is 'fp8'" in message
-        names = [item.key.worker_id for item in plane.fleet.members]
-        assert names == ["decode-0", "decode-1", "decode-2"]
-        await stub.Join(join(member("prefill-2", pairing=FP8)))
+            await stub.Join(join(member("prefill-2", pairing=foreign)))
+        error = error_of(caught.value)
+        assert isinstance(error, PairingMismatch)
+        assert "tokenizer_digest is 'zz', that of prefill-1 (m) is 'bb'" in error.message
+        assert [item.key.worker_id for item in plane.fleet.members] == ["prefill-1"]
+        await stub.Leave(membership_pb2.LeaveRequest(worker_id="prefill-1", incarnation="i1"))
+        await stub.Join(join(member("prefill-2", pairing=foreign)))  # nobody else is left
+        assert [item.key.worker_id for item in plane.fleet.members] == ["prefill-2"]
+
+
+async def test_a_router_takes_no_other_tokenizer_than_its_own_though_it_has_no_worker() -> None:
+    own = OwnModel(tokenizer_digest="bb", weights_digest="aa")
+    async with served(own) as (plane, stub):
+        foreign = replace(PAIRING, tokenizer_digest="zz")
+        with pytest.raises(grpc.aio.AioRpcError, match="tokenizer_digest is 'zz', the router's"):
+            await stub.Join(join(member("prefill-1", pairing=foreign)))
+        assert plane.fleet.members == []
+
+
+@pytest.mark.parametrize("others", [FP8, FULL, replace(PAIRING, weights_digest="zz")])
+async def test_workers_of_other_weights_join_beside_each_other(others: Pairing) -> None:
+    own = OwnModel(tokenizer_digest="bb", weights_digest="aa")
+    async with served(own) as (plane, stub):
+        for wire in (member("prefill-1"), decode_member("decode-1", PAIRING)):
+            await stub.Join(join(wire))
+        for wire in (member("prefill-2", pairing=others), decode_member("decode-2", others)):
+            await stub.Join(join(wire))
         assert len(plane.fleet.members) == 4
 
 
-async def test_a_decode_worker_of_another_format_than_the_decode_workers_there_is_refused() -> None:
+async def test_vllms_servers_and_workers_of_our_own_do_not_share_a_router() -> None:
     async with served() as (plane, stub):
-        await stub.Join(join(member("prefill-1", pairing=FP8)))
-        await stub.Join(join(decode_member("decode-1", FP8)))
-        with pytest.raises(grpc.aio.AioRpcError, match="weights is 'full', that of decode-1"):
-            await stub.Join(join(decode_member("decode-2", FULL)))
-        assert len(plane.fleet.members) == 2
-
-
-async def test_a_router_that_knows_its_weights_takes_no_others_even_when_it_has_no_worker() -> None:
-    own = OwnModel(tokenizer_digest="bb", weights_digest="aa")
-    async with served(own) as (plane, stub):
-        foreign = replace(PAIRING, weights_digest="zz")
-        with pytest.raises(grpc.aio.AioRpcError, match="its weights_digest is 'zz', the router's"):
-            await stub.Join(join(member(pairing=foreign)))
-        await stub.Join(join(member()))
+        await stub.Join(join(decode_member("decode-1", replace(PAIRING, weights="vllm"))))
+        with pytest.raises(grpc.aio.AioRpcError, match="do not share a router"):
+            await stub.Join(join(member("prefill-1")))
         assert len(plane.fleet.members) == 1
 
 

@@ -143,7 +143,7 @@ class _Members:
         self.changes = Changes()
         self._items = items
 
-    def open(self, role: Role) -> list[FleetMember]:
+    def served(self, role: Role) -> list[FleetMember]:
         return list(self._items) if role is Role.DECODE else []
 
 
