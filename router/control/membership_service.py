@@ -24,7 +24,7 @@ from router.control.join_rules import JoinRules
 from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
 from router.fleet.fleet import Fleet
-from router.fleet.pairing_states import PairingState
+from router.fleet.pairing_states import PairingState, pairing_states
 from router.index.prefix_index import PrefixIndex
 from router.telemetry.diary import Happening
 
@@ -161,7 +161,9 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             given_up=self._given_up(),
             routers=self._routers(),
             pools=self._supervision.pools,
-            pairings=map(_pairing_to_wire, self._fleet.pairings),
+            pairings=map(
+                _pairing_to_wire, pairing_states(self._fleet.members, self._fleet.chosen_model)
+            ),
         )
 
     def _member_states(self) -> list[membership_pb2.MemberState]:

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from cluster.identity import Role
 from router.control.join_rules import OwnModel
 from router.fleet.fleet import Fleet
+from router.fleet.pairing_states import pairing_states
 from router.telemetry.pairing_metrics import PairingCount, PairingMetrics
 
 
@@ -16,7 +17,7 @@ def watch_pairings(fleet: Fleet, own: OwnModel, registry: CollectorRegistry) -> 
     """Called once; each scrape asks."""
 
     def counts() -> Iterator[PairingCount]:
-        for state in fleet.pairings:
+        for state in pairing_states(fleet.members, fleet.chosen_model):
             for role, num in ((Role.PREFILL, state.num_prefill), (Role.DECODE, state.num_decode)):
                 if num:
                     yield PairingCount(state.digest, role.value, num, num if state.lacks else 0)

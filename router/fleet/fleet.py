@@ -33,7 +33,7 @@ from router.fleet.member import FleetMember
 from router.fleet.member_news import note_change, note_hold, note_session
 from router.fleet.mismatches import Mismatches
 from router.fleet.model_choice import ModelChoice
-from router.fleet.pairing_states import PairingState, pairing_states
+from router.fleet.parting import PARTING
 from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
 from router.fleet.standstill import Standstill
@@ -123,10 +123,9 @@ class Fleet:
         return self._choice.of(self.open(role), self._members.values())
 
     @property
-    def pairings(self) -> list[PairingState]:
-        """Of the workers that take work."""
-        chosen = self._choice.choose(self._members.values())
-        return pairing_states(self._members.values(), chosen)
+    def chosen_model(self) -> str | None:
+        """Digest of the one that new requests go to."""
+        return self._choice.choose(self._members.values())
 
     def state_of(self, item: FleetMember) -> str:
         """For operators; see FleetMember.state_in_words."""
@@ -212,7 +211,7 @@ class Fleet:
         if change.kind is ChangeKind.JOINED:
             self._add(state)
         else:
-            self._remove(member.key, f"has {_PARTING[change.kind]}")
+            self._remove(member.key, f"has {PARTING[change.kind]}")
         self.changes.announce()
 
     def _note_state(self, state: MemberState) -> None:
@@ -301,10 +300,3 @@ class Fleet:
         self._mismatches.forget(key.worker_id)
         if item.session is not None:
             self._sessions.close(item.session, key, reason)
-
-
-_PARTING = {
-    ChangeKind.LEFT: "left the fleet",
-    ChangeKind.EXPIRED: "fallen silent",
-    ChangeKind.REPLACED: "been restarted",
-}
