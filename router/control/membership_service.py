@@ -162,7 +162,8 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             routers=self._routers(),
             pools=self._supervision.pools,
             pairings=map(
-                _pairing_to_wire, pairing_states(self._fleet.members, self._fleet.chosen_model)
+                _pairing_to_wire,
+                pairing_states(self._fleet.members, self._fleet.chosen_model),
             ),
         )
 

@@ -96,9 +96,8 @@ class FleetPlane:
         steps, given_up = steps_of(options.degrade or ""), self.fleet.diary.given_up
         self.degradation = Degradation(steps, world.clock, given_up)
         rules = self._attempt_rules(options, admission)
-        self._expiry = Expiry(
-            self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
-        )
+        lives = self.fleet.lives
+        self._expiry = Expiry(self.store, awake, lives, clock=world.clock, sleep=world.sleep)
         self.desk = RoutingDesk(
             self.fleet,
             self._index,

@@ -30,10 +30,9 @@ from router.fleet.fleet_time import FleetTime
 from router.fleet.hit_check import HitCheck
 from router.fleet.holds import Holds
 from router.fleet.member import FleetMember
-from router.fleet.member_news import note_change, note_hold, note_session
+from router.fleet.member_news import PARTING, note_change, note_hold, note_session
 from router.fleet.mismatches import Mismatches
 from router.fleet.model_choice import ModelChoice
-from router.fleet.parting import PARTING
 from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
 from router.fleet.standstill import Standstill
@@ -142,8 +141,6 @@ class Fleet:
 
     async def wait_for_decode(self, deadline: Deadline) -> None:
         """Returns once some decode worker takes work. Raises NoWorker after a short grace."""
-        if self.why_not_ready() is None:
-            return
         await self.wait_until(lambda: self.why_not_ready() is None, deadline)
         if (reason := self.why_not_ready()) is not None:
             raise NoWorker(f"{reason}; start one, or try again later")

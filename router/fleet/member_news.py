@@ -7,6 +7,12 @@ from cluster.membership.store import ChangeKind, MembershipChange
 from router.fleet.member import FleetMember
 from router.telemetry.diary import Diary, Happening
 
+PARTING = {
+    ChangeKind.LEFT: "left the fleet",
+    ChangeKind.EXPIRED: "fallen silent",
+    ChangeKind.REPLACED: "been restarted",
+}
+"""How a worker left, in the words of errors."""
 _CHANGES = {
     ChangeKind.JOINED: (Happening.JOINED, ""),
     ChangeKind.LEFT: (Happening.LEFT, "it said goodbye, or was turned out"),
