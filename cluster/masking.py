@@ -20,28 +20,37 @@ MASKED = "***"
 MIN_SECRET_CHARS = 6
 """Of values that are masked wherever they stand: a shorter one would take words apart."""
 _NAME = (
-    r"(?:token(?![a-z]|_ms|_id|_count)|secret(?![a-z])|passw(?:or)?d|passphrase|api[_-]?key"
-    r"|authorization|credential)"
+    r"(?:token(?![a-z]|_ms|_id|_count)|secret(?:(?![a-z])|_?key)|passw(?:or)?d|passphrase"
+    r"|(?:api|private|access)[_-]?key|authorization|credential|cookie)"
 )
-_IS_SECRET = re.compile(rf"{_NAME}|private_?key|access_?key", re.IGNORECASE)
+_IS_SECRET = re.compile(_NAME, re.IGNORECASE)
 _NAMES_A_PLACE = re.compile(r"(?:_|-)(?:files?|path|dir|folder|url)$", re.IGNORECASE)
-_SHAPES = (
-    (
-        re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?(?:-----END \1-----|\Z)", re.DOTALL),
-        MASKED,
-    ),
-    (re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s\"'<>]*@"), rf"\1{MASKED}@"),
-    (re.compile(r"\b(sk-|hf_)[A-Za-z0-9_-]{8,}"), rf"\1{MASKED}"),
-    (re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1\2{MASKED}"),
-    (
-        re.compile(
-            rf"([\w.-]*{_NAME}[\w-]*(?<!_file)(?<!_path)\\?[\"']?\s*[=:]\s*)"
-            r"(?:(\\?\")(?:[^\"\\]|\\(?!\").)*\\?\"|(')[^']*'|[^\s,;&\"'}\]]+)",
-            re.IGNORECASE,
-        ),
-        rf"\1\2\3{MASKED}\2\3",
-    ),
+_START = r"(?<![\w.-])[\w.-]{0,200}"
+"""Of a name that ends in another one. From a word's start alone, and bounded: a log may hold a
+megabyte without a space."""
+_QUOTED = r"\\\"(?:[^\"\\]|\\(?!\"))*(?:\\\"|\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\Z)|'[^']*(?:'|\Z)"
+"""Also what was cut off before its end."""
+_SHAPES = tuple(
+    (re.compile(shape, re.IGNORECASE | re.DOTALL), rf"\1{MASKED}")
+    for shape in (
+        r"()-----BEGIN (?:[A-Z ]{0,64}PRIVATE KEY)-----.*?(?:-----END [A-Z ]{0,64}-----|\Z)",
+        r"((?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{0,31}://)[^\s\"'<>]{0,1024}(?=@)",
+        r"\b(sk-|hf_)[A-Za-z0-9_-]{8,}",
+        r"\b((?:bearer|basic)\s{1,8})[A-Za-z0-9._~+/=-]{6,}",
+        # --join-token V, and as neighbours in a list
+        rf"(--[\w-]{{0,64}}(?:{_NAME}|-key)(?![\w-])(?:=|\s{{1,64}}(?:-\s)?|[\"']\s*,\s*)[\"']?)"
+        r"[^\s\"',\]]+",
+        # a variable of a container
+        rf"(\bname\\?[\"']?:\s*\\?[\"']?[\w.-]{{0,200}}{_NAME}[\w-]{{0,64}}\\?[\"']?,?\s*"
+        rf"\\?[\"']?value\\?[\"']?:\s*)(?:{_QUOTED}|[^\n,}}]+)",
+    )
 )
+_NAMED = re.compile(
+    rf"({_START}{_NAME}[\w-]{{0,64}}(?<!_file)(?<!_path)\\?[\"']?\s*)"
+    rf"(?:([=:]\s*)({_QUOTED})|(=\s*)[^\s;&\"'}}\]]+|(:\s*)[^\n\"'}}\]]+)",
+    re.IGNORECASE,
+)
+"""To the end of its line where a colon stands: headers have words, and so have pass phrases."""
 
 
 class Mask:
@@ -62,20 +71,49 @@ class Mask:
         text = self.known(text)
         for shape, masked in _SHAPES:
             text = shape.sub(masked, text)
-        return text
+        return _NAMED.sub(_without_value, text)
 
     def data(self, value: Any) -> Any:
         """Of what JSON can hold: what a secret's name says is masked whole, text as text."""
         if isinstance(value, dict):
-            return {key: self._named(str(key), item) for key, item in value.items()}
+            return {key: self._named(_name_in(key, value), item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.data(item) for item in value]
+            flags = ["", *value][: len(value)]
+            return [
+                self._named(flag if _is_flag(flag) else "", item)
+                for flag, item in zip(flags, value, strict=True)
+            ]
         return self.text(value) if isinstance(value, str) else value
 
     def _named(self, name: str, value: Any) -> Any:
-        if isinstance(value, str) and value and is_secret_name(name):
-            return MASKED
-        return self.data(value)
+        return _all_masked(value) if is_secret_name(name) else self.data(value)
+
+
+def _without_value(found: re.Match[str]) -> str:
+    name, before_quoted, quoted, equals, colon = found.groups()
+    if quoted is None:
+        return f"{name}{equals or colon}{MASKED}"
+    quote_mark = quoted[:2] if quoted.startswith("\\") else quoted[0]
+    return f"{name}{before_quoted}{quote_mark}{MASKED}{quote_mark}"
+
+
+def _name_in(key: object, value: dict[Any, Any]) -> str:
+    """A container's variable has its name beside its value."""
+    name = value.get("name")
+    return name if key == "value" and isinstance(name, str) else str(key)
+
+
+def _is_flag(item: object) -> bool:
+    return isinstance(item, str) and item.startswith("--") and "=" not in item
+
+
+def _all_masked(value: Any) -> Any:
+    """Every text below a secret's name."""
+    if isinstance(value, dict):
+        return {key: _all_masked(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_all_masked(item) for item in value]
+    return MASKED if isinstance(value, str) and value else value
 
 
 def is_secret_name(name: str) -> bool:

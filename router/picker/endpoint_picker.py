@@ -122,6 +122,7 @@ class EndpointPicker:
                 model=server.model,
                 salt=server.salt_of(passed.root),
                 left_out=checked.plan.ignored,
+                max_tokens=checked.prepared.routed.sampling.max_tokens,
             ),
             in_pieces=call.in_pieces,
             is_end=call.is_end,
@@ -181,16 +182,15 @@ class _Outcome:
             passed.made(num_events)
 
     def end(self, passed: PassedRequest) -> None:
-        """No more of it comes. What no usage tells is what was seen, and of an answer that was not
-        shown what such answers usually have: nobody gets them for nothing."""
+        """No more of it comes. What no usage tells is what was seen, and where nothing was
+        seen what such answers usually have: nobody gets them for nothing."""
         if not self._is_good and self._status:
             return
         routed = self.checked.prepared.routed
         usage = self._watch.usage(passed.expected_cached)
         if usage is None:
             guessed = routed.expected_tokens or routed.sampling.max_tokens
-            shown = self._watch.has_body
-            made = self.num_made if shown else guessed * routed.num_choices
+            made = self.num_made or guessed * routed.num_choices
             usage = Usage(len(routed.token_ids), made, passed.expected_cached)
         self.num_made = usage.completion_tokens
         passed.ended(usage)

@@ -8,8 +8,8 @@ import msgspec
 
 from cluster.generation import Usage
 
-TAIL_BYTES = 4096
-"""In which the usage stands: it is the last thing, or nearly, of an answer of either kind."""
+TAIL_BYTES = 1024
+"""Of what has passed: a usage may be cut in two. Other fields, of any size, may follow it."""
 _EVENT = b"data: {"
 _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 """A text of an answer has its quotation marks behind backslashes."""
@@ -34,18 +34,18 @@ class PassingAnswer:
 
     def __init__(self) -> None:
         self._tail = b""
+        self._usage: bytes | None = None
+        """The last that has passed."""
         self._held = b""
         self.num_events = 0
         """Of a stream, so far: about as many as tokens, since vLLM sends one for each step."""
-        self.has_body = False
 
     def take(self, piece: bytes) -> int:
         """Events that it has more; 0 for an answer in one piece."""
-        self.has_body |= bool(piece)
         seen = self._held + piece
         num_events = seen.count(_EVENT)
         self._held = seen[-(len(_EVENT) - 1) :]
-        self._tail = (self._tail + piece)[-TAIL_BYTES:]
+        self._note_usage(self._tail + piece)
         self.num_events += num_events
         return num_events
 
@@ -53,14 +53,19 @@ class PassingAnswer:
         """As the server told it; None: it has not, or not so that it can be read. vLLM says what it
         had cached only where it was started with --enable-prompt-tokens-details; else as much as
         was `expected_cached`."""
-        listed = list(_USAGE.finditer(self._tail))
-        if not listed:
+        if self._usage is None:
             return None
         try:
-            found = msgspec.json.decode(listed[-1].group(1), type=ToldUsage)
+            found = msgspec.json.decode(self._usage, type=ToldUsage)
         except msgspec.DecodeError:
             return None
         details = found.prompt_tokens_details
         cached = None if details is None else details.cached_tokens
         told = expected_cached if cached is None else cached
         return Usage(found.prompt_tokens, found.completion_tokens, told)
+
+    def _note_usage(self, passing: bytes) -> None:
+        self._tail = passing[-TAIL_BYTES:]
+        if b'"usage"' in passing:
+            for found in _USAGE.finditer(passing):
+                self._usage = found.group(1)

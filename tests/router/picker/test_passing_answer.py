@@ -23,9 +23,11 @@ def test_a_stream_is_counted_however_it_is_cut() -> None:
 
 def test_an_answer_in_one_piece_tells_its_usage_and_has_no_events() -> None:
     watch = PassingAnswer()
-    text = b'{"choices":[{"text":"%b"}],' % (b"x" * 3 * TAIL_BYTES)
+    long = b"x" * 3 * TAIL_BYTES
+    text = b'{"choices":[{"text":"%b"}],' % long
     told = b'"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3,'
-    for piece in (text, told, b'"prompt_tokens_details":null},"kv_transfer_params":null}'):
+    end = b'"prompt_tokens_details":null},"prompt_logprobs":["%b"]}' % long
+    for piece in (text, told, end[:300], end[300:]):
         assert watch.take(piece) == 0
     assert watch.usage(8) == Usage(9, 3, 8), "what is cached is not told: it is as was expected"
 
