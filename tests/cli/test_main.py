@@ -95,7 +95,7 @@ def test_version_is_data_on_stdout() -> None:
         (["serve", "one", "--model", "two"], "the model is given twice"),
         (["serve", "one", "two"], "unexpected extra argument"),
         (["router", "--config", "/no/such.toml"], "/no/such.toml cannot be read"),
-        (["status", "-o", "yaml"], "allowed: table, json"),
+        (["status", "-o", "xml"], "allowed: table, wide, json, yaml"),
         (["frobnicate"], "No such command 'frobnicate'"),
         (["chat", "--once", "x", "--url", "localhost"], "--url is 'localhost'; allowed: http://"),
         (["chat", "--once", "x", "--max-tokens", "0"], "--max-tokens"),

@@ -33,7 +33,7 @@ CONNECT_S = 5.0
 TIMEOUT_S would."""
 WATCH_S = 60.0
 """A watch ends by itself then, so that one on which nothing comes is known to be alive."""
-LATE_S = 15.0
+SILENT_S = 15.0
 """Over which it is taken for dead."""
 MAX_SAID_CHARS = 300
 
@@ -187,7 +187,7 @@ class PodsApi:
         return httpx.AsyncClient(
             base_url=cluster.url,
             headers={"accept": "application/json", "accept-encoding": "identity"},
-            timeout=httpx.Timeout(WATCH_S + LATE_S, connect=CONNECT_S),
+            timeout=httpx.Timeout(WATCH_S + SILENT_S, connect=CONNECT_S),
             verify=ssl.create_default_context(cafile=str(cluster.ca_file)),
             trust_env=False,
         )
