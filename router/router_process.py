@@ -195,8 +195,8 @@ class RouterProcess:
         background.need("signs of life", report_life(self._world.sleep))
         self._tenancy.start(background)
         if self._page is not None:
-            closers.push_async_callback(self._page.stop)
             await self._page.start(lambda: self.is_draining, self.stop_requests.on_loss)
+            closers.push_async_callback(self._page.stop)
         if self._keeping is not None:
             background.keep("resumable streams", self._keeping.behind.run)
         background.keep("freed memory", FreedMemory(self._world.sleep).keep_low)

@@ -162,6 +162,15 @@ class PassedRequest:
         if is_servers_fault:
             self._with.fleet.note_request(self._key, failed=True)
 
+    def fell_silent(self) -> None:
+        """Its answer did not come, or not to its end, in time: nothing is learnt from it. The
+        server's fault where it has made nothing for anybody."""
+        self.failed(is_servers_fault=self._stands)
+
+    @property
+    def _stands(self) -> bool:
+        return self._standstill.has_lasted(self._request.limits.between_tokens_s)
+
     def _count(self, num_tokens: int) -> None:
         if num_tokens and not self._clock.has_token:
             self._assignments.prefilled()

@@ -80,11 +80,11 @@ class PageListener:
         survey = Survey(self._sources, around, history)
         self._watchers = Watchers(survey, self._background, world.sleep)
         self._http = self._new_server(on_loss)
-        self._background.keep("page history", lambda: history.keep(world.sleep))
         await self._http.start()
+        self._background.keep("page history", lambda: history.keep(world.sleep))
 
     async def stop(self) -> None:
-        """All who watch are cut, and told nothing."""
+        """All who watch are cut, and told nothing. After a start that was well."""
         self._watchers.close()
         await self._http.stop()
         await self._background.close()

@@ -148,7 +148,7 @@ class EndpointPicker:
             if outcome.is_over:
                 break
             await call.pass_on(message)
-        outcome.end(passed)
+        outcome.end(passed, is_silent=message is None and deadline.has_passed)
         return message
 
 
@@ -181,7 +181,7 @@ class _Outcome:
             self.num_made += (num_events := self._watch.take(piece.body))
             passed.made(num_events)
 
-    def end(self, passed: PassedRequest) -> None:
+    def end(self, passed: PassedRequest, *, is_silent: bool) -> None:
         """No more of it comes. What no usage tells is what was seen, and where nothing was
         seen what such answers usually have: nobody gets them for nothing."""
         if not self._is_good and self._status:
@@ -193,7 +193,10 @@ class _Outcome:
             made = self.num_made or guessed * routed.num_choices
             usage = Usage(len(routed.token_ids), made, passed.expected_cached)
         self.num_made = usage.completion_tokens
-        passed.ended(usage)
+        if is_silent:
+            passed.fell_silent()
+        else:
+            passed.ended(usage)
 
     @property
     def _is_good(self) -> bool:

@@ -289,6 +289,16 @@ async def test_a_server_that_fails_is_given_a_rest() -> None:
         assert await picked_for(router, BODY) == router.servers[1].address
 
 
+async def test_of_a_server_that_says_nothing_nothing_is_learnt() -> None:
+    async with behind(1) as router:
+        before = router.plane.estimates.completion_tokens
+        async with gateway_call(router.picker) as call:
+            await call.ask(BODY, head={"x-request-timeout": "0.3"})
+            await call.rest_of_body()
+            await until(lambda: router.num_in_flight == 0, "it is waited for no longer")
+        assert router.plane.estimates.completion_tokens == before
+
+
 async def test_a_gateway_hears_whether_the_picker_is_ready() -> None:
     serving = health_pb2.HealthCheckResponse.SERVING
     async with behind(1) as router, grpc.aio.insecure_channel(router.picker) as channel:
