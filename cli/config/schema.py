@@ -125,16 +125,18 @@ def at_least(low: int) -> str:
 
 
 def _rules() -> list[FileSchema]:
-    """Of options that need each other; see TlsOptions and StoreOptions."""
+    """Of options that need each other; see TlsOptions, StoreOptions and RouterOptions."""
     from_store = {"required": ["api_keys"], "properties": {"api_keys": {"const": IN_STORE}}}
     return [
         {"if": _is_said("tls_cert"), "then": _is_said("tls_key")},
         {"if": _is_said("tls_key"), "then": _is_said("tls_cert")},
         {"if": _is_said("tls_client_ca"), "then": _is_said("tls_cert")},
         {"if": from_store, "then": _is_said("store")},
+        {"if": _is_said("ext_proc_port"), "then": _is_said("vllm")},
     ]
 
 
 def _is_said(name: str) -> FileSchema:
     """And not taken back with a word."""
-    return {"required": [name], "properties": {name: {"not": {"pattern": f"^{_ABSENT}{_END}"}}}}
+    absent = {"type": "string", "pattern": f"^{_ABSENT}{_END}"}
+    return {"required": [name], "properties": {name: {"not": absent}}}

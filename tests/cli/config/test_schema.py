@@ -96,6 +96,20 @@ def test_the_schema_accepts_what_the_program_accepts_and_nothing_else(
         assert validator.is_valid(document) == (not refused), refused
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"ext_proc_port": 9002},
+        {"ext_proc_port": 9002, "vllm": "http://a:1"},
+        {"ext_proc_port": "none"},
+        {"ext_proc_port": 9002, "vllm": "none"},
+    ],
+)
+def test_a_gateway_s_port_needs_servers_by_both(document: dict[str, Any], tmp_path: Path) -> None:
+    kind = ProcessKind.ROUTER
+    assert validator_of(kind).is_valid(document) == (not refusals(kind, document, tmp_path))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_a_schema_and_takes_every_default(kind: ProcessKind | None, tmp_path: Path) -> None:
     schema = config_schema(kind)
