@@ -14,6 +14,7 @@ import asyncio
 import statistics
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -62,7 +63,8 @@ async def _looks(fleet: LocalFleet, end_s: float) -> Sizes:
     supervisor = psutil.Process(fleet.supervisor_pid)
     while time.monotonic() < end_s:
         for process in [supervisor, *supervisor.children(recursive=True)]:
-            with process.oneshot():
+            # One that was replaced ends while it is looked at; its successor has a row of its own.
+            with suppress(psutil.NoSuchProcess), process.oneshot():
                 sizes[_name(process)].append(process.memory_info().rss / 2**20)
         await asyncio.sleep(LOOK_EVERY_S)
     return sizes
