@@ -6,7 +6,8 @@ exit code 0 done, 1 no such worker, not agreed to, or not drained in time, 3 no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import typer
@@ -21,14 +22,13 @@ from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
 from cluster.identity import Role
 from cluster.join_token import operators_token
-from cluster.membership.hold import HoldKind
+from cluster.membership.hold import UNKNOWN_WORKER, HoldKind
 from protos.membership_pb2 import HoldAnswer, HoldOrder
 
 LOOK_EVERY_S = 1.5
 """A worker's own numbers, and those of other routers, come with its beats: once a second."""
 ENOUGH_LOOKS = 2
 """In a row, that find nothing there: a request of another router may have been on its way."""
-UNKNOWN_WORKER = "unknown_worker"
 _STATES = {HoldKind.NONE: "takes requests", HoldKind.CORDON: "cordoned", HoldKind.DRAIN: "drained"}
 
 
@@ -58,7 +58,9 @@ def run_hold(
     dialer: Dialer | None = None,
     sleep: Sleep = asyncio.sleep,
 ) -> ExitCode:
-    """See the head of the file. `address`: of any router of the worker's."""
+    """See the head of the file. `address`: of any router of the worker's, or of several with
+    commas: the first that answers judges, and all are told. A worker tells its other routers, and
+    routers with a store each other; where it is a vLLM server and they have none, nobody does."""
     dialer = dialer or GrpcDialer(operators_token())
     try:
         return asyncio.run(_hold(dialer, address, request, sleep))
@@ -67,10 +69,10 @@ def run_hold(
 
 
 async def _hold(dialer: Dialer, address: str, request: HoldRequest, sleep: Sleep) -> ExitCode:
-    router = dialer.operator(address)
+    places = [place.strip() for place in address.split(",")]
+    routers = {place: dialer.operator(place) for place in places}
     try:
-        order = request.order(is_dry_run=True)
-        answer = await router.hold(order, timeout_s=ROUTER_TIMEOUT_S)
+        router, answer = await _first_answer(routers, request.order(is_dry_run=True))
         if answer.reason:
             return _refused(answer)
         _view(answer).print(request.form)
@@ -84,11 +86,41 @@ async def _hold(dialer: Dialer, address: str, request: HoldRequest, sleep: Sleep
         answer = await router.hold(order, timeout_s=ROUTER_TIMEOUT_S)
         if answer.reason:
             return _refused(answer)
+        for place, other in routers.items():
+            if other is not router:
+                await _tell_too(place, other, order)
         if request.wait_s is None:
             return ExitCode.OK
         return await _wait(router, request.worker_id, Deadline.after(request.wait_s), sleep)
     finally:
-        await router.close()
+        for each in routers.values():
+            await each.close()
+
+
+async def _first_answer(
+    routers: Mapping[str, OperatorLink], order: HoldOrder
+) -> tuple[OperatorLink, HoldAnswer]:
+    """Of the first that can be asked. Raises the last failure where none can."""
+    *others, last = routers.values()
+    for router in others:
+        with contextlib.suppress(SplitserveError):
+            return router, await router.hold(order, timeout_s=ROUTER_TIMEOUT_S)
+    return last, await last.hold(order, timeout_s=ROUTER_TIMEOUT_S)
+
+
+async def _tell_too(place: str, router: OperatorLink, order: HoldOrder) -> None:
+    """One that does not have the worker, or knows it already, does nothing."""
+    try:
+        answer = await router.hold(order, timeout_s=ROUTER_TIMEOUT_S)
+    except SplitserveError as failure:
+        complain(
+            f"the router at {place} was not told: {failure.message}",
+            remedy="it learns it from the worker, or the store; of a vLLM server without a store "
+            "say it again",
+        )
+        return
+    if answer.reason and answer.reason != UNKNOWN_WORKER:
+        complain(f"the router at {place} refused ({answer.reason}): {answer.message}")
 
 
 async def _wait(router: OperatorLink, worker_id: str, deadline: Deadline, sleep: Sleep) -> ExitCode:
@@ -107,7 +139,7 @@ async def _wait(router: OperatorLink, worker_id: str, deadline: Deadline, sleep:
         if seen is None:
             break
         left = f"{seen.num_in_flight} request(s), {seen.load.num_leases} lease(s) are left"
-        num_looks = num_looks + 1 if seen.state.endswith("drained") else 0
+        num_looks = num_looks + 1 if seen.is_drained else 0
     say("drained")
     return ExitCode.OK
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
-from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress
+from cli.fleet_address import DEFAULT_ROUTER, GrpcAddresses
 from cli.output_form import ViewOutput, checked_view_form
 
 _Worker = Annotated[str, typer.Argument(help="as `get workers` lists it")]
@@ -29,7 +29,7 @@ def drain(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     force: _Force = False,
-    grpc: GrpcAddress = DEFAULT_ROUTER,
+    grpc: GrpcAddresses = DEFAULT_ROUTER,
     output: ViewOutput = "table",
 ) -> None:
     """Have a worker's streams go on elsewhere, and no new request come; 4: refused."""
@@ -55,7 +55,7 @@ def cordon(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     force: _Force = False,
-    grpc: GrpcAddress = DEFAULT_ROUTER,
+    grpc: GrpcAddresses = DEFAULT_ROUTER,
     output: ViewOutput = "table",
 ) -> None:
     """Keep new requests from a worker; what it has goes on there; 4: refused."""
@@ -78,7 +78,7 @@ def cordon(
 def uncordon(
     worker: _Worker,
     dry_run: _DryRun = False,
-    grpc: GrpcAddress = DEFAULT_ROUTER,
+    grpc: GrpcAddresses = DEFAULT_ROUTER,
     output: ViewOutput = "table",
 ) -> None:
     """Let requests come again to a worker that was cordoned or drained."""

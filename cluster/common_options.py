@@ -141,6 +141,11 @@ class VllmOptions:
     vllm_key_file: str | None = option(
         None, "file with the API key of these servers; default: they ask for none"
     )
+    vllm_key_in_clear: bool = option(
+        False,
+        "show that key over plain http, too, to servers found in a Redis or a cluster: whoever may "
+        "write there, or label a pod, can have it; default: they are asked over https only",
+    )
     vllm_allow: str = option(
         "private",
         "hosts of servers found in a Redis or a cluster: networks such as 10.1.0.0/16, names "

@@ -265,7 +265,7 @@ class MembersRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class MemberState(_message.Message):
-    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks", "hold")
+    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks", "hold", "is_drained")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BEAT_AGE_S_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +273,7 @@ class MemberState(_message.Message):
     NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     INDEXED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINED_FIELD_NUMBER: _ClassVar[int]
     member: Member
     load: _worker_pb2.EngineLoad
     beat_age_s: float
@@ -280,7 +281,8 @@ class MemberState(_message.Message):
     num_in_flight: int
     indexed_blocks: int
     hold: str
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ...) -> None: ...
+    is_drained: bool
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ..., is_drained: _Optional[bool] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
     __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers", "pools", "pairings")

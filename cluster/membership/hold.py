@@ -5,7 +5,8 @@
 
 Nobody owns it: routers and the worker each keep the newest that they have heard of, and every beat
 evens out what the two know. So all routers of a worker learn what one of them was told, without a
-store, and one that comes back learns it from the worker, or the worker from it.
+store, and one that comes back learns it from the worker, or the worker from it. Routers with a
+store tell each other as well: a worker of another engine tells nobody.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from cluster.errors import InvalidRequest
 from protos import membership_pb2
 
 MAX_NUMBER = 2**53
-"""Of orders about one worker: whoever tells of more makes them up."""
+"""Of orders about one worker: the largest whole number that JSON tells from the next. Whoever tells
+of more makes them up."""
+UNKNOWN_WORKER = "unknown_worker"
+"""Why a router holds nobody: no worker of that name has joined."""
 
 
 class HoldKind(StrEnum):
@@ -51,7 +55,7 @@ class WorkerHold:
 
     def then(self, kind: HoldKind) -> WorkerHold:
         """The next order."""
-        return WorkerHold(kind, self.number + 1)
+        return WorkerHold(kind, min(self.number + 1, MAX_NUMBER))
 
 
 NO_HOLD = WorkerHold()

@@ -105,7 +105,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         )
 
     def _told(self, taken: TakenRequest) -> fleet_watch_pb2.InFlight:
-        request, journey = taken.request, taken.journey
+        request, under_way = taken.request, taken.under_way
         arrival = self._decisions.arrival_of(request.request_id)
         decode, prefill = taken.worker_ids
         return fleet_watch_pb2.InFlight(
@@ -123,7 +123,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
             deadline_s=taken.deadline_s,
             silent_s=taken.silent_s,
             lacked="" if arrival is None else arrival.lacked,
-            notes=() if journey is None else journey.notes,
+            notes=() if under_way is None else under_way.notes,
         )
 
 

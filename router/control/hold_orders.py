@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.identity import Role
-from cluster.membership.hold import HoldKind, hold_kind_of
+from cluster.membership.hold import UNKNOWN_WORKER, HoldKind, hold_kind_of
 from protos.membership_pb2 import HoldAnswer, HoldOrder
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
@@ -11,7 +11,6 @@ from router.index.prefix_index import PrefixIndex
 
 MAX_NAMED = 16
 """Other workers that an answer names."""
-UNKNOWN_WORKER = "unknown_worker"
 LAST_WORKER = "last_worker"
 
 

@@ -78,8 +78,8 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         try:
             member, hold = member_from_wire(request.member), hold_from_wire(request.hold)
             self._terms.rules.check(member, context.peer())
-            self._fleet.holds.hear(member.worker_id, hold)
             await self._store.join(member)
+            self._fleet.holds.hear(member.worker_id, hold)
         except SplitserveError as error:
             await abort(context, error)
         return membership_pb2.JoinResponse(
@@ -171,6 +171,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         states = []
         for state in self._store.members():
             item = self._fleet.find(state.member.key)
+            is_silent = item is not None and self._fleet.is_silent(item)
             states.append(
                 membership_pb2.MemberState(
                     member=member_to_wire(replace(state.member, kv_reader_secret="")),
@@ -180,6 +181,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
                     num_in_flight=item.num_in_flight if item else 0,
                     indexed_blocks=self._index.num_blocks_of(state.member.key),
                     hold=item.hold.kind if item else "",
+                    is_drained=item is not None and item.is_drained(is_silent=is_silent),
                 )
             )
         return states

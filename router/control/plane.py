@@ -168,17 +168,20 @@ class FleetPlane:
         from router.vllm.http_wire import wires_with_key_of  # with httpx: 64 ms, of use only here
 
         names = StoreNames(options.store.store_namespace, fronted.name)
-        allowed = AllowedHosts(options.vllm_servers.vllm_allow)
+        vllm = options.vllm_servers
+        needs_tls = vllm.vllm_key_file is not None and not vllm.vllm_key_in_clear
+        allowed = AllowedHosts(vllm.vllm_allow, needs_tls=needs_tls)
         discovery = discovery_of(named, names, self._world, allowed)
         self.metrics.watch_discovery(lambda: discovery.is_current)
         return VllmFleet(
             discovery,
-            wires_with_key_of(options.vllm_servers.vllm_key_file),
+            wires_with_key_of(vllm.vllm_key_file),
             fronted,
             self._world,
             self._background,
             interval_s=options.beat_interval_s,
             on_late_reads=self.metrics.late_reads.inc,
+            on_gone=lambda worker_id: self.fleet.holds.forget(worker_id),
         )
 
     @property

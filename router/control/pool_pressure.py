@@ -66,13 +66,13 @@ class PoolPressure:
         return fmean(steps_ms) / self._budgets.itl_budget_ms if steps_ms else 0.0
 
     def _of_blocks(self, members: Sequence[FleetMember]) -> float:
-        """Tokens that fit, what is cached counting as free: it goes when it has to."""
-        free = {
-            i.key: float(i.free_tokens or 0)
-            for i in members
-            if not (i.state.draining or i.hold.is_on)
-        }
-        left_s = self._runway.left_s(free)
+        """Tokens that fit, what is cached counting as free: it goes when it has to. Nobody may have
+        those of a worker that is left; what its streams give back there they take elsewhere."""
+        free: dict[bool, dict[WorkerKey, float]] = {True: {}, False: {}}
+        for item in members:
+            is_open = not (item.state.draining or item.hold.is_on)
+            free[is_open][item.key] = float(item.free_tokens or 0)
+        left_s = self._runway.left_s(free[True], free[False])
         return self._budgets.scale_notice_s / left_s if members else 0.0
 
     def _has_room(self, item: FleetMember) -> bool:

@@ -26,17 +26,21 @@ class Runway(Generic[Stock]):
         self._rate = 0.0
         """How much goes in a second, moving average; below 0 where it grows."""
 
-    def left_s(self, stocks: Mapping[Stock, float]) -> float:
-        """Until nothing is left of `stocks`, in seconds: infinite where they do not get less."""
-        now_s = self._clock()
+    def left_s(
+        self, stocks: Mapping[Stock, float], others: Mapping[Stock, float] | None = None
+    ) -> float:
+        """Until nothing is left of `stocks`, in seconds: infinite where they do not get less.
+        `others`: that nobody may draw on, and whose use has moved here, or will: what they get back
+        is not used up here."""
+        now_s, moving = self._clock(), {**(others or {}), **stocks}
         if self._seen is None:
-            self._seen = now_s, stocks
+            self._seen = now_s, moving
         then_s, before = self._seen
         if (gap_s := now_s - then_s) >= _SHORTEST_S:
-            used = sum(before[each] - stocks[each] for each in stocks.keys() & before.keys())
+            used = sum(before[each] - moving[each] for each in moving.keys() & before.keys())
             weight = 1 - math.exp(-gap_s / MEMORY_S)
             self._rate += weight * (used / gap_s - self._rate)
-            self._seen = now_s, stocks
+            self._seen = now_s, moving
         if self._rate <= 0:
             return math.inf
         return max(_LEAST_LEFT_S, sum(stocks.values()) / self._rate)

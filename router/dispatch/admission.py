@@ -110,6 +110,7 @@ class Admission:
     def serve(self, waiter: InLine, hold: HeldRoom | None) -> bool:
         """See LineOwner."""
         if hold is None:
+            waiter.asked.arrival.lacked = self._places.lacks
             self._next_look.within(self._room.free_in_s, self.pricings.ready_in_s)
             return False
         lease = self._lease(waiter.asked, hold, lambda: self._line.serve(waiter))

@@ -34,9 +34,10 @@ from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
 from router.dispatch.handing_on import HandingOn
 from router.dispatch.hedging import Hedging
-from router.dispatch.in_flight import InFlight
-from router.dispatch.journey import Journey, Others
+from router.dispatch.in_flight import Admitted, InFlight
+from router.dispatch.journey import Journey
 from router.dispatch.last_word import summed_up, summed_up_alone
+from router.dispatch.leaving import Others
 from router.dispatch.outlook import Outlook
 from router.dispatch.preemption import GaveWay
 from router.dispatch.request_clock import RequestClock
@@ -103,7 +104,7 @@ class Dispatcher:
             await self._admitted(request := self._degradation.shortened(request)) as place,
             self._under_way(request, counts, place) as journey,
         ):
-            taken.journey = journey
+            taken.under_way = journey
             decision = await self._decide(journey)
             while True:
                 try:
@@ -123,12 +124,16 @@ class Dispatcher:
         yield completed
 
     @asynccontextmanager
-    async def admitted(self, request: RoutedRequest) -> AsyncIterator[AdmissionLease]:
-        """A place for a request that somebody else sends (`passing`), until the block ends: it is
-        counted, refused and kept waiting as all are. Raises QueueFull, Hopeless and
-        DeadlineExceeded."""
-        with self._counted(request), await self._admitted(request) as place:
-            yield place
+    async def admitted(self, request: RoutedRequest) -> AsyncIterator[Admitted]:
+        """A place for a request that somebody else sends (`passing`), until the block ends; it is
+        refused, shortened and kept waiting as all are. Raises as `_admitted`."""
+        with (
+            self._counted(request),
+            self.in_flight.taken(request) as taken,
+            await self._admitted(request := self._degradation.shortened(request)) as place,
+        ):
+            yield taken, request, place
+            self._over(request)
 
     async def _admitted(self, request: RoutedRequest) -> AdmissionLease:
         """Its place. Raises QueueFull, Hopeless, and DeadlineExceeded."""

@@ -10,15 +10,15 @@ are the router's own and notice nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cluster.errors import SplitserveError
 from cluster.identity import WorkerKey
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.asked import PROMOTED_AFTER_S
 from router.dispatch.attempts import Attempts, MovedOn
-from router.dispatch.evacuation import Evacuation
-from router.dispatch.preemption import GaveWay, Preemption
+from router.dispatch.leaving import Others
+from router.dispatch.preemption import GaveWay
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import RunningRequest
@@ -31,14 +31,6 @@ from router.fleet.prompt_turns import Turn
 from router.fleet.stage import RequestStage
 from router.telemetry.decisions import Decision
 from router.tenants.priority import Priority
-
-
-@dataclass(frozen=True, slots=True)
-class Others:
-    """Who else may have a request leave its workers; of a router."""
-
-    evacuation: Evacuation
-    preemption: Preemption
 
 
 class Journey:
@@ -116,8 +108,13 @@ class Journey:
 
     @property
     def stage(self) -> RequestStage:
-        """How far it is."""
+        """See UnderWay."""
         return RequestStage.QUEUED if self._run is None else self._run.stage
+
+    @property
+    def num_answer_tokens(self) -> int:
+        """See UnderWay."""
+        return self.choices.num_relayed_tokens
 
     @property
     def has_moved(self) -> bool:

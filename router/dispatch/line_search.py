@@ -2,6 +2,7 @@
 
 whose turn it is by age (see Line) -> whose turn it is by class, share and deadline
   |- has room               -> served, and the search begins anew
+  |  (before it one that a worker is kept for, of no lower class, once it has room)
   |- lacks a turn, or seats -> the search ends: what it waits for comes free by itself
   '- needs more than there is -> a worker is kept for one of these, who is asked at each look;
                                  those behind that need less are served
@@ -71,7 +72,9 @@ class LineSearch:
             by_age = self._by_age()
             if by_age is ByAge.NEXT:
                 return
-            if by_age is ByAge.SERVED or self._is_served(waiter, self._places.room_made_for):
+            if by_age is ByAge.SERVED or self._has_kept_its_turn(waiter):
+                continue
+            if self._is_served(waiter, self._places.room_made_for):
                 continue
             if not self._places.may_hold_less_than(waiter.asked.need):
                 return
@@ -115,6 +118,16 @@ class LineSearch:
         self._keep_for(first)
         kept = self._kept
         if kept is None or kept is first or kept.place.done():
+            return False
+        return self._is_served(kept, self._places.room_for)
+
+    def _has_kept_its_turn(self, first: InLine) -> bool:
+        """Of one who was first before, and whose worker has room by now: turns at prompts come one
+        by one, and whoever is first would have each. Not before a higher class."""
+        kept = self._kept
+        if kept is None or kept is first or kept.place.done():
+            return False
+        if first.asked.priority.level < kept.asked.priority.level:
             return False
         return self._is_served(kept, self._places.room_for)
 

@@ -69,7 +69,7 @@ class Fleet:
         self._members: dict[WorkerKey, FleetMember] = {}
         self.diary = Diary()
         self._verdicts = Verdicts(self.find, self.with_role, self.diary)
-        self.holds = Holds(self._on_hold)
+        self.holds = Holds(self._on_hold, time.rest_clock)
         self._mismatches = Mismatches()
         self._choice = ModelChoice()
         self._is_closed = False
@@ -105,13 +105,13 @@ class Fleet:
         """
         open_ones = [item for item in self.open(role) if item.key not in without]
         open_ones = self._choice.of(open_ones, self._members.values())
-        trusted = [item for item in open_ones if self._is_trusted(item)]
+        trusted = [i for i in open_ones if i.cooldown.admits and not self.is_silent(i)]
         return trusted or (open_ones if role is Role.DECODE else [])
 
     def well(self, *, without: frozenset[WorkerKey] = frozenset()) -> list[FleetMember]:
         """Decode workers that take work, and have neither failed lately nor fallen silent."""
         open_ones = (item for item in self.open(Role.DECODE) if item.key not in without)
-        return [i for i in open_ones if i.cooldown.is_trusted and not self._is_silent(i)]
+        return [i for i in open_ones if i.cooldown.is_trusted and not self.is_silent(i)]
 
     def open(self, role: Role) -> list[FleetMember]:
         """Members of one role that could be sent something, trusted or not."""
@@ -128,7 +128,7 @@ class Fleet:
 
     def state_of(self, item: FleetMember) -> str:
         """For operators; see FleetMember.state_in_words."""
-        return item.state_in_words(is_silent=self._is_silent(item))
+        return item.state_in_words(is_silent=self.is_silent(item))
 
     def why_not_ready(self) -> str | None:
         """None when a request that came now could be served; else what is missing, in words."""
@@ -187,11 +187,9 @@ class Fleet:
         await self._sessions.all_closed()
         await self._followers.close()
 
-    def _is_silent(self, item: FleetMember) -> bool:
+    def is_silent(self, item: FleetMember) -> bool:
+        """True of one that has not been heard for as long as its lease."""
         return self._time.lease.has_run_out(item.state.heard_s)
-
-    def _is_trusted(self, item: FleetMember) -> bool:
-        return item.cooldown.admits and not self._is_silent(item)
 
     def _on_change(self, change: MembershipChange) -> None:
         member, state = change.member, change.state
@@ -229,9 +227,10 @@ class Fleet:
         """Of whichever process has that id."""
         held = [item for item in self._members.values() if item.key.worker_id == worker_id]
         for item in held:
-            item.hold = hold
-            note_hold(self.diary, worker_id, hold)
-            _log.info("a worker is held", worker_id=worker_id, hold=hold.kind or "no more")
+            before, item.hold = item.hold, hold
+            if hold.kind is not before.kind:
+                note_hold(self.diary, worker_id, hold)
+                _log.info("a worker is held", worker_id=worker_id, hold=hold.kind or "no more")
         self.changes.announce()
 
     def _add(self, state: MemberState) -> None:
@@ -245,12 +244,13 @@ class Fleet:
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
         self._learn_of_cache(item)
-        if item.is_decode:
-            item.session = self._sessions.open(member, self._events_of(member.key))
+        if standstill is not None:
+            item.session = self._sessions.open(member, self._events_of(member.key, standstill))
 
-    def _events_of(self, key: WorkerKey) -> LinkEvents:
+    def _events_of(self, key: WorkerKey, standstill: Standstill) -> LinkEvents:
         return LinkEvents(
             on_load=partial(self._store.report, key),
+            on_work=standstill.worked,
             on_open=partial(self._note_session, key, ""),
             on_lost=partial(self._note_session, key),
             on_handoff=partial(self.note_handoff, reader=key),

@@ -198,6 +198,12 @@ class FleetMember:
         load, num_given = self.load, self.num_in_flight + self.elsewhere.num_requests
         return not (num_given or load.num_running or load.num_waiting or load.num_leases)
 
+    def is_drained(self, *, is_silent: bool) -> bool:
+        """True once all requests have left that an operator has made leave, by the word of a worker
+        that is heard."""
+        is_heard = not (is_silent or self.is_cut_off)
+        return self.hold.kind is HoldKind.DRAIN and is_heard and self.is_empty
+
     def state_in_words(self, *, is_silent: bool) -> str:
         """For operators: one word, and what it is held for behind it where something else is
         wrong. One that its requests leave has "drained" when the last of them has left."""
@@ -206,7 +212,7 @@ class FleetMember:
         word = self._health(is_silent)
         if not self.hold.is_on:
             return word
-        held = "drained" if self.is_empty else "draining"
+        held = "drained" if self.is_drained(is_silent=is_silent) else "draining"
         held = "cordoned" if self.hold.kind is HoldKind.CORDON else held
         return held if word == "ready" else f"{word},{held}"
 

@@ -58,6 +58,8 @@ class Standstill:
         """While time counts: from when, as if it had never paused."""
         self._counted_s = 0.0
         """While it does not."""
+        self.made_s: float | None = None
+        """When it last made something; None: never."""
 
     @property
     def has_turn(self) -> bool:
@@ -70,6 +72,11 @@ class Standstill:
         if self._since_s is None:
             return self._counted_s >= limit_s
         return self._clock() >= self._since_s + limit_s
+
+    @property
+    def lasted_s(self) -> float:
+        """How much time that is."""
+        return self._counted_s if self._since_s is None else self._clock() - self._since_s
 
     def given(self, *, is_elsewhere: bool) -> GivenRequest:
         """A request is sent there; `is_elsewhere`: others were named who compute its prompt."""
@@ -94,9 +101,14 @@ class Standstill:
 
     def made(self, now_s: float) -> None:
         """A token of its own, or tokens of a prompt. Called with every one."""
+        self.made_s = now_s
         self._counted_s = 0.0
         if self._since_s is not None:
             self._since_s = now_s
+
+    def worked(self) -> None:
+        """It says so itself, in other words than its load."""
+        self.made(self._clock())
 
     def ended_well(self) -> None:
         """A request is complete, whoever made its tokens: the engine has closed it."""

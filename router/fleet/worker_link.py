@@ -29,6 +29,8 @@ class LinkEvents:
 
     on_load: Callable[[EngineLoad], None] = lambda load: None
     """The worker's state in numbers, whenever it has said it."""
+    on_work: Callable[[], None] = lambda: None
+    """It has computed something, whomever for, by its own word: no answer need have shown it."""
     on_open: Callable[[], None] = lambda: None
     """Requests can be sent: now, or again."""
     on_lost: Callable[[str], None] = lambda reason: None

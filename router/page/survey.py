@@ -222,7 +222,7 @@ class Survey:
 def telling(newest: Sequence[Decision]) -> list[Decision]:
     """Of decisions, the last first: those that came to something before those that run. Under load
     the last of all have come to nothing yet."""
-    over = [each for each in newest if each.timing is not None or each.arrival.end][:MAX_OVER]
+    over = [each for each in newest if each.usage is not None or each.arrival.end][:MAX_OVER]
     known = {each.request_id for each in over}
     run = [each for each in newest if each.request_id not in known]
     known |= {each.request_id for each in run[: MAX_DECISIONS - len(over)]}

@@ -9,14 +9,16 @@ A request counts at its server until its answer has passed, or the gateway says 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from cluster.deadline import Deadline
+from cluster.deadline import end_now
 from cluster.errors import Cancelled, NotReady, SplitserveError, status_of
 from cluster.generation import Usage
 from cluster.logs import bind_request, get_logger
 from protos import ext_proc_pb2 as wire
-from router.dispatch.passing import PassedRequest, Passing
+from router.dispatch.passed_request import PassedRequest, Shown
+from router.dispatch.passing import Passing
 from router.front.caller import caller_of
 from router.front.doors import DoorContext
 from router.front.refusals import internal_error
@@ -97,7 +99,8 @@ class EndpointPicker:
             outcome = _Outcome(checked)
             try:
                 request = checked.prepared.routed
-                async with self._passing.passed(request, call.among) as passed:
+                shown = _shown(checked, call)
+                async with self._passing.passed(request, call.among, shown=shown) as passed:
                     await self._pick(call, checked, passed, body)
                     last = await self._follow(call, passed, outcome)
             except SplitserveError as error:
@@ -122,7 +125,7 @@ class EndpointPicker:
                 model=server.model,
                 salt=server.salt_of(passed.root),
                 left_out=checked.plan.ignored,
-                max_tokens=checked.prepared.routed.sampling.max_tokens,
+                max_tokens=passed.request.sampling.max_tokens,
             ),
             in_pieces=call.in_pieces,
             is_end=call.is_end,
@@ -134,13 +137,26 @@ class EndpointPicker:
     async def _follow(
         self, call: GatewayCall, passed: PassedRequest, outcome: _Outcome
     ) -> wire.ProcessingRequest | None:
-        """Until the gateway has no more to say, or has said nothing for as long as a worker may
-        be silent: then it counts no more, and the answer goes on without us. The last part of it
-        is still to be passed on."""
-        limits = outcome.checked.prepared.routed.limits
-        deadline = limits.to_first_token
-        while (message := await call.answer_part(deadline)) is not None:
-            deadline = Deadline.after(limits.between_tokens_s, limits.clock)
+        """Until the gateway has no more to say, or the request's time is over: then it counts no
+        more, and the answer goes on without us. The last part of it is still to be passed on."""
+        last, is_late = None, False
+        try:
+            async with asyncio.timeout(None) as limit:
+                watch = passed.watched(lambda why: end_now(limit))
+                try:
+                    last = await self._passed_on(call, passed, outcome)
+                finally:
+                    watch.stop()
+        except TimeoutError:
+            is_late = True
+        outcome.end(passed, is_silent=is_late)
+        return last
+
+    async def _passed_on(
+        self, call: GatewayCall, passed: PassedRequest, outcome: _Outcome
+    ) -> wire.ProcessingRequest | None:
+        """All but the last part; None: there was none that said so."""
+        while (message := await call.answer_part()) is not None:
             if message.WhichOneof("request") == "response_headers":
                 outcome.begin(HttpHead(message.response_headers), passed)
             elif message.WhichOneof("request") == "response_body":
@@ -148,8 +164,13 @@ class EndpointPicker:
             if outcome.is_over:
                 break
             await call.pass_on(message)
-        outcome.end(passed, is_silent=message is None and deadline.has_passed)
         return message
+
+
+def _shown(checked: Checked, call: GatewayCall) -> Shown:
+    if not checked.plan.options.stream:
+        return Shown.WHOLE
+    return Shown.TOKENS if call.shows_pieces else Shown.HEAD
 
 
 class _Outcome:
@@ -171,22 +192,24 @@ class _Outcome:
         if self._is_good:
             passed.began()
             return
-        passed.failed(is_servers_fault=self._status >= 500)
-        self.error = NotReady(f"{passed.server.name} answered {self._status}")
+        why = f"answered {self._status}"
+        passed.failed(why, is_servers_fault=self._status >= 500)
+        self.error = NotReady(f"{passed.server.name} {why}")
 
     def take(self, piece: wire.HttpBody, passed: PassedRequest) -> None:
         """A part of it."""
         self.is_over = piece.end_of_stream
         if self._is_good:
+            is_whole = self.is_over and not self.num_made  # when it came nobody has seen
             self.num_made += (num_events := self._watch.take(piece.body))
-            passed.made(num_events)
+            passed.made(0 if is_whole else num_events)
 
     def end(self, passed: PassedRequest, *, is_silent: bool) -> None:
         """No more of it comes. What no usage tells is what was seen, and where nothing was
         seen what such answers usually have: nobody gets them for nothing."""
         if not self._is_good and self._status:
             return
-        routed = self.checked.prepared.routed
+        routed = passed.request
         usage = self._watch.usage(passed.expected_cached)
         if usage is None:
             guessed = routed.expected_tokens or routed.sampling.max_tokens

@@ -10,7 +10,6 @@ from typing import Any
 
 import grpc
 
-from cluster.deadline import Deadline
 from cluster.errors import Cancelled, InvalidRequest, NotReady, RequestTooLarge, SlowRequest
 from protos import ext_proc_pb2 as wire
 from router.front.body_account import HeldBody
@@ -74,13 +73,14 @@ class GatewayCall:
                 f"the body did not arrive within {timeout_s:g} s; send it faster"
             ) from None
 
-    async def answer_part(self, deadline: Deadline) -> wire.ProcessingRequest | None:
-        """The next of the answer, to be passed on; None: there is no more, or it did not come in
-        time."""
-        try:
-            return await self._read(deadline.remaining_s)
-        except SlowRequest:
-            return None
+    @property
+    def shows_pieces(self) -> bool:
+        """An answer is shown as it comes; else in one piece, or its head alone."""
+        return self._modes.response_body_mode in (wire.STREAMED, _DUPLEX)
+
+    async def answer_part(self) -> wire.ProcessingRequest | None:
+        """The next of the answer, to be passed on; None: there is no more."""
+        return await self._read(None)
 
     async def pass_on(self, message: wire.ProcessingRequest) -> None:
         """To the client, as it is. With the last part the gateway may break the call off at once:

@@ -18,12 +18,15 @@ def passed_body(
 ) -> bytes:
     """`body` was read and found good. `salt` takes the place of the client's own, which is a part
     of it: tenants do not meet in the server's cache. `left_out`: fields that nobody here knows.
-    `max_tokens`: what was admitted, for who says nothing of it: the server's default is another."""
+    `max_tokens`: what was admitted: no answer is longer, be it that the client says nothing of it,
+    where the server's default is another, or that an operator has it shortened."""
     fields = _FIELDS.decode(body)
     for name in left_out:
         fields.pop(name, None)
-    if not any(fields.get(name, _NULL) != _NULL for name in _LIMITS):
-        fields["max_tokens"] = msgspec.Raw(msgspec.json.encode(max_tokens))
+    named = [name for name in _LIMITS if fields.get(name, _NULL) != _NULL]
+    for name in named or _LIMITS[:1]:
+        asked = msgspec.json.decode(fields[name]) if named else max_tokens
+        fields[name] = msgspec.Raw(msgspec.json.encode(min(int(asked), max_tokens)))
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     fields["cache_salt"] = msgspec.Raw(msgspec.json.encode(salt))
     return msgspec.json.encode(fields)

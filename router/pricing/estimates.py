@@ -83,6 +83,11 @@ class Estimates:
         self.links.forget(worker)
         self.link_totals.forget(worker)
 
+    def answered(self, usage: Usage, *, num_choices: int = 1) -> None:
+        """How long an answer was, of whose times nothing is known."""
+        per_choice = usage.completion_tokens / num_choices
+        self.completion_tokens += _COMPLETION_STEP * (per_choice - self.completion_tokens)
+
     def finished(
         self,
         usage: Usage,
@@ -99,11 +104,11 @@ class Estimates:
             timing.prefill_ms,
             context=usage.cached_tokens,
         )
-        # bytes have a term of their own: what is left of the delay is messages
-        rest = self._rest_pair if prefill else self._rest_local
-        rest.add(timing.decode_ms + max(0.0, timing.kv_ms - timing.kv_transfer_ms))
-        per_choice = usage.completion_tokens / num_choices
-        self.completion_tokens += _COMPLETION_STEP * (per_choice - self.completion_tokens)
+        if timing.prefill_ms > 0:  # else the prompt's time, which nobody told, is in the rest
+            # bytes have a term of their own: what is left of the delay is messages
+            rest = self._rest_pair if prefill else self._rest_local
+            rest.add(timing.decode_ms + max(0.0, timing.kv_ms - timing.kv_transfer_ms))
+        self.answered(usage, num_choices=num_choices)
         if prefill and timing.kv_bytes and timing.kv_transfer_ms > 0:
             took_s = timing.kv_transfer_ms / 1000
             self._fleet_link.add(timing.kv_bytes, took_s)

@@ -19,7 +19,7 @@ from router.index.worker_slots import DIGESTS
 from router.pricing.estimates import Estimates
 from router.sharing.agreement import Agreement
 from router.sharing.others import OtherRouters
-from router.sharing.word import VERSION, CacheMark, RouterWord, WorkerWord, packed_word
+from router.sharing.word import VERSION, CacheMark, HoldWord, RouterWord, WorkerWord, packed_word
 
 DIGEST_EVERY_S = 1.0
 BEAT_S = 0.25
@@ -71,7 +71,9 @@ class FleetWords:
         words = [self._word_of(item) for item in self._fleet.members]
         waits = self.line is not None and self.line.num_queued > 0
         rests, beat = self._estimates.rests(), 1 + int(self._clock() / BEAT_S)
-        return RouterWord(VERSION, words, self._load_digest(), rests, waits, beat)
+        known = self._fleet.holds.known.items()
+        holds = {worker_id: HoldWord(hold.kind, hold.number) for worker_id, hold in known}
+        return RouterWord(VERSION, words, self._load_digest(), rests, waits, beat, holds)
 
     def packed(self) -> bytes:
         """It, for the others."""
@@ -87,6 +89,9 @@ class FleetWords:
             item.hear_elsewhere(self._others.given_to(item.key, item.given), part)
         if self.line is not None and self.line.num_queued:
             self.line.look()
+        for _, said in self._others.router_words():
+            for worker_id, told in said.holds.items():
+                self._fleet.holds.hear(worker_id, told.hold)
         self._estimates.hear([word.rests for _, word in self._others.router_words()])
         for name, worker in self.agreement.compare(self._others.words(), self._clock()):
             _log.warning(

@@ -7,9 +7,12 @@ counts once.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from cluster.identity import WorkerKey
+from cluster.membership.hold import MAX_NUMBER, HoldKind, WorkerHold
 from router.fleet.request_share import RequestShare
 from router.index.worker_slots import DIGESTS
 from router.pricing.estimates import Rests
@@ -46,6 +49,18 @@ class WorkerWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return WorkerKey(self.worker_id, self.incarnation)
 
 
+class HoldWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What an operator has said of one worker: see WorkerHold."""
+
+    kind: HoldKind
+    number: Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+
+    @property
+    def hold(self) -> WorkerHold:
+        """It, as it is kept."""
+        return WorkerHold(self.kind, self.number)
+
+
 class RouterWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Of one router."""
 
@@ -59,6 +74,8 @@ class RouterWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """It has a line: others leave it its part of the workers' seats."""
     beat: int = 0
     """Grows while the router lives, with time; 0: of a version that does not say it."""
+    holds: dict[str, HoldWord] = {}
+    """By worker id, with those that are over: a worker of another engine tells nobody."""
 
     @property
     def num_requests(self) -> int:

@@ -72,9 +72,10 @@ class ClassMetrics:
             self._queued.labels(each).set_function(partial(num_queued, each))
         self._degradation.set_function(num_steps)
 
-    def finished(self, priority: Priority, usage: Usage, timing: Timing) -> None:
-        """A request ended well."""
-        self._ttft[priority].observe(timing.ttft_ms / 1000)
+    def finished(self, priority: Priority, usage: Usage, timing: Timing | None) -> None:
+        """A request ended well; None: nobody saw when its tokens came."""
+        if timing is not None:
+            self._ttft[priority].observe(timing.ttft_ms / 1000)
         self._prompt[priority].inc(usage.prompt_tokens)
         self._cached[priority].inc(usage.cached_tokens)
         self._completion[priority].inc(usage.completion_tokens)

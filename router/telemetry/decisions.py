@@ -107,8 +107,8 @@ class DecisionLog:
         if len(self._decisions) > self._max_decisions:
             self._decisions.popitem(last=False)
 
-    def finished(self, request_id: str, usage: Usage, timing: Timing) -> None:
-        """The request ended well."""
+    def finished(self, request_id: str, usage: Usage, timing: Timing | None) -> None:
+        """The request ended well; None: nobody saw when its tokens came."""
         decision = self._decisions.get(request_id)
         if decision is not None:
             decision.usage, decision.timing = usage, timing

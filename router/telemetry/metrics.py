@@ -158,12 +158,14 @@ class RouterMetrics:
         """Called once; each scrape asks."""
         self.registry.register(MemberMetrics(states))
 
-    def finished(self, usage: Usage, timing: Timing) -> None:
-        """A request ended well."""
+    def finished(self, usage: Usage, timing: Timing | None) -> None:
+        """A request ended well; None: nobody saw when its tokens came."""
         self._ended_well.inc()
         self.prompt_tokens.inc(usage.prompt_tokens)
         self.cached_tokens.inc(usage.cached_tokens)
         self.completion_tokens.inc(usage.completion_tokens)
+        if timing is None:
+            return
         self.kv_bytes.inc(timing.kv_bytes)
         self.ttft.observe(timing.ttft_ms / 1000)
         for stage, took_ms in zip(self._stages, _stages_ms(timing), strict=True):

@@ -1,6 +1,10 @@
-"""Where a vLLM server that wrote itself into a registry may be, before anything is sent there.
+"""Where a vLLM server that nobody named may be, before anything is sent there: one that wrote
+itself into a registry, or is a pod with certain labels.
 
     --vllm-allow private,10.1.0.0/16,gpu.example.com
+
+A key is shown to such a one over TLS only, unless an operator says otherwise: whoever may write a
+registry, or label a pod, would have it.
 
 `private` stands for private and loopback addresses, names without a dot, and names under .svc and
 .local, which a cluster gives. Names are looked up later: whoever answers for them is trusted.
@@ -12,6 +16,7 @@ import ipaddress
 import re
 
 from cluster.errors import ConfigError
+from router.vllm.server_address import VllmAddress
 
 PRIVATE = "private"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -30,14 +35,31 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 class AllowedHosts:
     """From an operator's words; never changes."""
 
-    def __init__(self, text: str) -> None:
-        """Raises ConfigError that names the word at fault."""
+    def __init__(self, text: str, *, needs_tls: bool = False) -> None:
+        """`needs_tls`: they are shown a key. Raises ConfigError that names the word at fault."""
+        self._needs_tls = needs_tls
         words = [word.strip().lower() for word in text.split(",") if word.strip()]
         self._is_private_allowed = PRIVATE in words
         self._networks: list[Network] = []
         self._suffixes: list[str] = []
         for word in (word for word in words if word != PRIVATE):
             self._add(word)
+
+    def check(self, address: VllmAddress) -> None:
+        """Raises ConfigError for a server that nothing may be sent to."""
+        if not self.has(address.host):
+            raise ConfigError(f"{address.host}: --vllm-allow has no such host", param="vllm_allow")
+        self.check_scheme(address.url.partition(":")[0])
+
+    def check_scheme(self, scheme: str) -> None:
+        """Raises ConfigError where a key would be shown to whoever answers there."""
+        if self._needs_tls and scheme != "https":
+            raise ConfigError(
+                "the key of --vllm-key-file is shown to servers that were found over https only, "
+                f"and not over {scheme}: whoever writes itself there would have it; name the "
+                "servers, have them answer https, or say --vllm-key-in-clear",
+                param="vllm_key_in_clear",
+            )
 
     def has(self, host: str) -> bool:
         """`host`: as in a URL, an IPv6 address without brackets."""

@@ -45,13 +45,14 @@ class CacheDoubts:
             self._background.once(f"asks {prefill.name} for late reads", self._ask(kept, prefill))
 
     async def _ask(self, kept: KeptBlocks, prefill: VllmServer) -> None:
-        if kept.was_late(await late_reads_of(prefill)):
+        if kept.was_late(await late_reads_of(prefill, kept)):
             self.doubt()
 
 
-async def late_reads_of(server: VllmServer) -> int | None:
-    """By now; None where it cannot be asked."""
+async def late_reads_of(server: VllmServer, kept: KeptBlocks) -> int | None:
+    """By now; None where it cannot be asked, or another process counts there, from nothing."""
     try:
-        return (await server.look()).late_reads
+        numbers = await server.look()
     except SplitserveError:
         return None
+    return numbers.late_reads if numbers.started == kept.started else None

@@ -42,8 +42,10 @@ def completion_body(submit: worker_pb2.Submit, model: str, salt: str) -> dict[st
 
 
 def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
-    """The same for whoever computes the prompt only, and keeps it for a reader."""
-    one = {"max_tokens": 1, "min_tokens": 0, "n": 1, "stream": False}
+    """The same for whoever computes the prompt only, and keeps it for a reader: older vLLM
+    keeps nothing of a request that a token has stopped, be it the one that nobody gets."""
+    one: dict[str, Any] = {"max_tokens": 1, "min_tokens": 0, "n": 1, "stream": False}
+    one |= {"ignore_eos": True, "stop_token_ids": []}
     left_out = ("stream_options", "logprobs", "return_token_ids", "return_tokens_as_token_ids")
     kept = {name: value for name, value in body.items() if name not in left_out}
     return kept | one | {"kv_transfer_params": {"do_remote_decode": True}}

@@ -28,5 +28,6 @@ def discovery_of(named: str, names: StoreNames, world: World, allowed: AllowedHo
         from router.vllm.pods.selection import pod_selection
 
         selection = pod_selection(named)
+        allowed.check_scheme(selection.scheme)
         return PodDiscovery(PodsApi(selection), selection, world, allowed)
     return StaticDiscovery(vllm_addresses(named))

@@ -59,9 +59,11 @@ class KeptBlocks:
         lease_s: float,
         late_reads: int | None,
         clock: Clock,
+        started: str = "",
     ) -> None:
         """`answered_s`: when the answer came, at the earliest; `late_reads`: the server's counter
-        before it was asked."""
+        before it was asked; `started`: when its process began, as it says."""
+        self.started = started
         self._parameters: dict[str, Any] | None = parameters
         self._lease_s = lease_s
         self._late_reads = late_reads

@@ -46,6 +46,7 @@ class VllmLink:
         self._is_open = self._is_closed = False
         self._running: dict[str, tuple[RequestStream, asyncio.Task[None]]] = {}
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
+        server.on_work = events.on_work
         self._doubts = CacheDoubts(server, self._background, events.on_doubt)
 
     @property

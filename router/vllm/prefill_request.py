@@ -49,7 +49,7 @@ class PrefillRequest:
         """None where the decode server has to compute the prompt: `within_s` is what it leaves for
         that."""
         server, began_s = self._server, self._clock()
-        late_reads = server.numbers.late_reads
+        before = server.numbers
         server.num_asked += 1
         server.silence.begin(began_s)
         try:
@@ -69,8 +69,9 @@ class PrefillRequest:
             parameters,
             answered_s=answered_s,
             lease_s=server.address.lease_s,
-            late_reads=late_reads,
+            late_reads=before.late_reads,
             clock=self._clock,
+            started=before.started,
         )
 
     async def _answered(self, body: dict[str, Any], until_s: float) -> tuple[VllmAnswer, float]:

@@ -184,8 +184,7 @@ class RedisDiscovery:
             if len(words) > MAX_WORDS_BYTES:
                 raise ConfigError(f"longer than {MAX_WORDS_BYTES} bytes", param="vllm")
             (address,) = vllm_addresses(words.decode())
-            if not self._allowed.has(address.host):
-                raise ConfigError("--vllm-allow has no such host", param="vllm_allow")
+            self._allowed.check(address)
         except (ConfigError, ValueError) as cause:
             shown = plain(f"{words[:80]!r}: {cause}")
             self._say("what is written of a vLLM server cannot be read; it is left out", shown)

@@ -15,7 +15,7 @@ from router.vllm.event_lines import DONE
 from router.vllm.streamed_chunk import StreamedChoice, StreamedUsage, chunk_of, tokens_of
 
 Believes = Callable[[], Awaitable[None]]
-"""Asked once, before the first token is relayed. Raises LateRead."""
+"""Asked once, before the first token or end is relayed. Raises LateRead."""
 
 
 class Relay:
@@ -85,8 +85,8 @@ class Relay:
         tokens = tokens_of(choice, self._num_choices, self._num_top)
         if choice.index not in self._open:
             return
-        if tokens.tokens and self._told is None:
-            await self._begin()
+        if self._told is None and (tokens.tokens or tokens.finish_reason):
+            await self._begin()  # also of an answer that ends without a token
         if tokens.finish_reason:
             self._open.discard(choice.index)
         self._num_made += len(tokens.tokens)

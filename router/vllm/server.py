@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
@@ -35,6 +36,8 @@ class VllmServer:
         """Its KV events; None: it has none that the index could follow."""
         self.numbers = ServerNumbers()
         """As of the last look."""
+        self.on_work: Callable[[], None] = lambda: None
+        """Hears that it has computed something since the look before; set by its link."""
         self.num_asked = 0
         """Requests of this router that it has now."""
         self.silence = PromptSilence()
@@ -101,6 +104,8 @@ class VllmServer:
     def note(self, numbers: ServerNumbers) -> EngineLoad:
         """Keeps them; the load that they stand for."""
         before, self.numbers = self.numbers, numbers
+        if before.num_tokens is not None and (numbers.num_tokens or 0) > before.num_tokens:
+            self.on_work()
         return numbers.load(before)
 
     def _drawn_end(self) -> str:

@@ -16,6 +16,8 @@ _NAMES = (
     "vllm:num_requests_waiting",
     "vllm:kv_cache_usage_perc",
     "vllm:num_preemptions_total",
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
     "vllm:inter_token_latency_seconds_sum",
     "vllm:inter_token_latency_seconds_count",
     "vllm:nixl_num_notifications_after_expiry_total",
@@ -44,6 +46,8 @@ class ServerNumbers:
     num_running: int = 0
     num_waiting: int = 0
     num_preemptions: int = 0
+    num_tokens: float | None = None
+    """Of prompts and answers, that it has ever computed; None: it has no such counters."""
     token_gap_s: float = 0.0
     """Between a choice's tokens, over all that it ever made, and how many these were."""
     num_token_gaps: float = 0.0
@@ -85,6 +89,7 @@ def numbers_in(page: bytes) -> ServerNumbers:
             found = {k.decode(): v.decode(errors="replace") for k, v in _LABEL.findall(label_text)}
             sums["blocks"] += _count(found.get("num_gpu_blocks"))
             labels |= found
+    made = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"
     late = "vllm:nixl_num_notifications_after_expiry_total"
     return ServerNumbers(
         started=_started(sums),
@@ -94,6 +99,7 @@ def numbers_in(page: bytes) -> ServerNumbers:
         num_running=_clamped(sums["vllm:num_requests_running"]),
         num_waiting=_clamped(sums["vllm:num_requests_waiting"]),
         num_preemptions=_clamped(sums["vllm:num_preemptions_total"]),
+        num_tokens=sum(sums[name] for name in made) if made[1] in sums else None,
         token_gap_s=sums["vllm:inter_token_latency_seconds_sum"],
         num_token_gaps=sums["vllm:inter_token_latency_seconds_count"],
         late_reads=int(sums[late]) if late in sums else None,

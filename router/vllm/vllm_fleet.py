@@ -48,8 +48,10 @@ class VllmFleet:
         *,
         interval_s: float,
         on_late_reads: Callable[[int], None] = lambda num: None,
+        on_gone: Callable[[str], None] = lambda worker_id: None,
     ) -> None:
-        """`interval_s`: from look to look. Tasks are `background`'s."""
+        """`interval_s`: from look to look. Tasks are `background`'s. `on_gone`: the worker id of
+        one that is not listed any more, and has left: another may have its place one day."""
         self._discovery = discovery
         self._open_wire = open_wire
         self._model = model
@@ -57,6 +59,7 @@ class VllmFleet:
         self._background = background
         self._interval_s = interval_s
         self._on_late_reads = on_late_reads
+        self._on_gone = on_gone
         self._servers = VllmServers()
         self._links: dict[WorkerKey, VllmLink] = {}
         self._following: asyncio.Task[None] | None = None
@@ -171,6 +174,7 @@ class VllmFleet:
         if server.member is not None:
             await store.leave(server.member.key)
             self._links.pop(server.member.key, None)
+        self._on_gone(server.name)
         self._servers.remove(server)
         await server.wire.close()
 

@@ -182,11 +182,11 @@ class VllmRequest:
     async def _believes(self, handoff: KeptBlocks | None) -> None:
         if handoff is None or (belief := handoff.belief) is Belief.GOOD:
             return
-        if belief is Belief.TOO_LATE or handoff.was_late(await self._late_reads()):
+        if belief is Belief.TOO_LATE or handoff.was_late(await self._late_reads(handoff)):
             raise LateRead("the prompt's blocks may have been read after their lease")
 
-    async def _late_reads(self) -> int | None:
-        return None if self._prefill is None else await late_reads_of(self._prefill)
+    async def _late_reads(self, handoff: KeptBlocks) -> int | None:
+        return None if self._prefill is None else await late_reads_of(self._prefill, handoff)
 
     def _timing(
         self, handoff: KeptBlocks | None, prefill_ms: float, took_s: float, is_alone: bool

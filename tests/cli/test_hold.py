@@ -25,14 +25,18 @@ class PlayedRouter:
     """Two decode workers, of which one can be drained; `states` by look, the last for ever."""
 
     states: list[str] = field(default_factory=lambda: ["drained"])
+    """As it shows them; "drained" is so by its own field as well, and by that alone."""
     reason: str = ""
     failure: SplitserveError | None = None
     given: list[Any] = field(default_factory=list)
     num_looks: int = 0
+    asked: list[str] = field(default_factory=list)
+    others: dict[str, PlayedRouter] = field(default_factory=dict)
+    """By address: those beside this one."""
 
     def operator(self, address: str) -> PlayedRouter:
-        assert address == ADDRESS
-        return self
+        self.asked.append(address)
+        return self.others.get(address, self)
 
     async def hold(self, order: Any, *, timeout_s: float) -> Any:
         if self.failure is not None:
@@ -56,6 +60,7 @@ class PlayedRouter:
         held = membership_pb2.MemberState(
             member=membership_pb2.Member(worker_id="decode-0"), state=state, num_in_flight=2
         )
+        held.is_drained = state == "drained"
         return membership_pb2.MembersResponse(members=[held] if state != "gone" else [])
 
     async def close(self) -> None:
@@ -140,3 +145,23 @@ def test_a_wait_that_takes_too_long_is_exit_code_1_and_says_what_is_left(
 ) -> None:
     assert waited(PlayedRouter(states=["draining"]), wait_s=0.0) is ExitCode.FAILED
     assert "decode-0 is not drained" in capsys.readouterr().err
+
+
+def test_all_routers_that_are_named_are_told_and_who_is_away_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away = PlayedRouter(failure=WorkerLost("the router does not answer"))
+    third = PlayedRouter()
+    router = PlayedRouter(others={"away:1": away, "third:1": third})
+    words = ["cordon", "decode-0", "--yes", "--grpc", f"away:1,{ADDRESS},third:1"]
+    monkeypatch.setattr(hold, "GrpcDialer", lambda token: router)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0
+    assert router.given == third.given == [("decode-0", "cordon", False)]
+    assert away.given == [] and "away:1 was not told" in done.stderr
+
+
+def test_what_a_state_is_called_does_not_end_the_wait() -> None:
+    router = PlayedRouter(states=["silent,drained"] * 5 + ["drained"])
+    assert waited(router) is ExitCode.OK
+    assert router.num_looks == 5 + ENOUGH_LOOKS

@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from cluster.terminal_text import plain
-from router.vllm.pods.pod import Pod, PodMetadata
+from router.vllm.pods.pod import Pod
 from router.vllm.pods.selection import PodSelection
 
 PAGE_PODS = 250
@@ -57,7 +57,7 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 
 class _PodList(msgspec.Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[Pod] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
 class _Status(msgspec.Struct):
@@ -70,15 +70,22 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Bookmark(msgspec.Struct):
-    metadata: PodMetadata = msgspec.field(default_factory=PodMetadata)
+class _NameMeta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Named(msgspec.Struct):
+    """What is read of an object that is no pod, or none that can be read."""
+
+    metadata: _NameMeta = msgspec.field(default_factory=_NameMeta)
 
 
 _page = msgspec.json.Decoder(_PodList)
 _status = msgspec.json.Decoder(_Status)
 _event = msgspec.json.Decoder(_Event)
 _pod = msgspec.json.Decoder(Pod)
-_bookmark = msgspec.json.Decoder(_Bookmark)
+_named = msgspec.json.Decoder(_Named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +94,24 @@ class PodNews:
 
     version: str
     """To go on from."""
+    name: str = ""
+    """Of the pod that it is about; empty: nothing has changed up to that version."""
     pod: Pod | None = None
-    """As it is now, or was last; None: nothing has changed up to that version."""
+    """As it is now, or was last; None: it cannot be read."""
+    fault: str = ""
+    """Why."""
     is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodsListed:
+    """All of them."""
+
+    pods: list[Pod]
+    unread: list[PodNews]
+    """Those that cannot be read."""
+    version: str
+    """To watch from."""
 
 
 class PodsApi:
@@ -100,19 +122,20 @@ class PodsApi:
         self._client: httpx.AsyncClient | None = None
         self._path = f"/api/v1/namespaces/{selection.namespace}/pods"
 
-    async def listed(self) -> tuple[list[Pod], str]:
-        """All of them, and the version to watch from."""
-        pods: list[Pod] = []
+    async def listed(self) -> PodsListed:
+        """Page by page."""
+        found: list[PodNews] = []
         continued, version = "", ""
         while True:
             params = {"limit": str(PAGE_PODS)} | ({"continue": continued} if continued else {})
             page = await self._page(params)
-            pods += page.items or []
+            found += (_news_of(item) for item in page.items or ())
             version = version or page.metadata.resource_version
             continued = page.metadata.continued or ""
             if not continued:
-                return pods, version
-            if len(pods) >= MAX_PODS:
+                pods = [news.pod for news in found if news.pod is not None]
+                return PodsListed(pods, [news for news in found if news.pod is None], version)
+            if len(found) >= MAX_PODS:
                 raise PodsUnseen(f"more than {MAX_PODS} pods have the labels that --vllm names")
 
     async def watched(self, version: str) -> AsyncGenerator[PodNews, None]:
@@ -211,9 +234,8 @@ class PodsApi:
         if event.type == "ERROR":
             raise self._refused("watch", _status.decode(event.object).code, bytes(event.object))
         if event.type == "BOOKMARK":
-            return PodNews(_bookmark.decode(event.object).metadata.resource_version)
-        pod = _pod.decode(event.object)
-        return PodNews(pod.metadata.resource_version, pod, is_gone=event.type == "DELETED")
+            return PodNews(_named.decode(event.object).metadata.resource_version)
+        return _news_of(event.object, is_gone=event.type == "DELETED")
 
     def _refused(self, verb: str, code: int, body: bytes) -> PodsUnseen:
         said = _said_in(body)
@@ -229,6 +251,18 @@ class PodsApi:
             token = self._selection.cluster.token_file
             return PodsUnseen(f"the API server does not take the token of {token} ({said})")
         return PodsUnseen(f"the API server answered {code} to a {verb} of pods: {said}")
+
+
+def _news_of(item: msgspec.Raw, *, is_gone: bool = False) -> PodNews:
+    """Raises DecodeError for what has no name, and so is no object."""
+    try:
+        pod = _pod.decode(item)
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        known = _named.decode(item).metadata
+        fault = f"the API server tells of it what cannot be read: {cause}"
+        return PodNews(known.resource_version, known.name, fault=fault, is_gone=is_gone)
+    known_as = pod.metadata
+    return PodNews(known_as.resource_version, known_as.name, pod, is_gone=is_gone)
 
 
 async def _body_of(answer: httpx.Response, max_bytes: int) -> bytes:

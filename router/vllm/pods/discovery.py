@@ -2,8 +2,9 @@
 
     list -> watch from its version --event, bookmark--> the version moves on
      ^        |--ended by the server, as asked--> watch from the version
-     |        |--410 Gone, or refused--> list again
+     |        |--410 Gone, or refused--> wait; list again
      '--------'--away--> wait: doubled each time, with jitter; the last view holds, said once
+what cannot be read of a pod -> that pod is left out, said once
 
 A pod is a server while it is ready and not being deleted. One that is not gets nothing new, and
 leaves with its last request; of a pod that is ready again the router has forgotten nothing.
@@ -85,7 +86,7 @@ class PodDiscovery:
                     yield
         except ListAgain:
             self._version = ""
-            delay_s = PAUSE_S
+            delay_s = self._backoff.next_delay_s(healthy_s=self._world.clock() - began_s)
         except PodsUnseen as fault:
             if isinstance(fault, PodsForbidden):
                 self._version = ""
@@ -99,9 +100,12 @@ class PodDiscovery:
     async def _seen(self) -> AsyncGenerator[None, None]:
         """Each time that something may have changed."""
         if not self._version:
-            pods, version = await self._api.listed()
-            self._pods, self._version = {pod.metadata.name: pod for pod in pods}, version
-            if not pods:
+            listed = await self._api.listed()
+            self._pods = {pod.metadata.name: pod for pod in listed.pods}
+            self._version = listed.version
+            for unread in listed.unread:
+                self._leave_out(unread.name, unread.fault)
+            if not listed.pods:
                 what = f"{self._selection.labels} in {self._selection.namespace}"
                 self._say("no pod has the labels that --vllm names", what)
             yield
@@ -109,12 +113,14 @@ class PodDiscovery:
             async for each in news:
                 self._take_heart()
                 self._version = each.version or self._version
-                if each.pod is None:
+                if not each.name:
                     continue
-                if each.is_gone:
-                    self._pods.pop(each.pod.metadata.name, None)
+                if each.fault:
+                    self._leave_out(each.name, each.fault)
+                if each.pod is None or each.is_gone:
+                    self._pods.pop(each.name, None)
                 else:
-                    self._pods[each.pod.metadata.name] = each.pod
+                    self._pods[each.name] = each.pod
                 yield
 
     def _addresses(self) -> tuple[VllmAddress, ...]:
@@ -137,13 +143,14 @@ class PodDiscovery:
     def _read(self, pod: Pod) -> VllmAddress | None:
         try:
             address = address_of(pod, self._selection)
-            if not self._allowed.has(address.host):
-                where = f"pod {pod.metadata.name} at {address.host}"
-                raise ConfigError(f"{where}: --vllm-allow has no such host", param="vllm_allow")
+            self._allowed.check(address)
         except ConfigError as cause:
-            self._say("a pod is left out", plain(str(cause)))
+            self._leave_out(pod.metadata.name, str(cause))
             return None
         return address
+
+    def _leave_out(self, name: str, why: str) -> None:
+        self._say("a pod is left out", plain(f"pod {name}: {why}"))
 
     def _take_heart(self) -> None:
         if self._fault is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from cluster.errors import ConfigError
-from router.vllm.pods.selection import PodSelection, lease_in
+from router.vllm.pods.selection import PodSelection, lease_in, port_in
 from router.vllm.server_address import VllmAddress, VllmRole, vllm_addresses
 
 EVENTS_PORT = "splitserve/kv-events-port"
@@ -67,37 +67,37 @@ def address_of(pod: Pod, selection: PodSelection) -> VllmAddress:
     labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
     word = labels.get(selection.role_label, VllmRole.BOTH.value)
     if (role := _ROLES.get(word)) is None:
-        raise _refused(pod, "label", selection.role_label, word, ", ".join(_ROLES))
+        raise _refused("label", selection.role_label, word, ", ".join(_ROLES))
     host = f"[{pod.status.address}]" if ":" in pod.status.address else pod.status.address
     (checked,) = vllm_addresses(f"{selection.scheme}://{host}:{selection.port}")
     return VllmAddress(
         url=checked.url,
         role=role,
-        lease_s=_lease_s(pod, annotations.get(LEASE), selection.lease_s),
+        lease_s=_lease_s(annotations.get(LEASE), selection.lease_s),
         is_found=True,
-        events_port=_port(pod, EVENTS_PORT, annotations.get(EVENTS_PORT)),
-        replay_port=_port(pod, REPLAY_PORT, annotations.get(REPLAY_PORT)),
+        events_port=_port(EVENTS_PORT, annotations.get(EVENTS_PORT)),
+        replay_port=_port(REPLAY_PORT, annotations.get(REPLAY_PORT)),
     )
 
 
-def _lease_s(pod: Pod, word: str | None, default_s: float) -> float:
+def _lease_s(word: str | None, default_s: float) -> float:
     if word is None:
         return default_s
     if (lease_s := lease_in(word)) is None:
-        raise _refused(pod, "annotation", LEASE, word, "seconds")
+        raise _refused("annotation", LEASE, word, "seconds")
     return lease_s
 
 
-def _port(pod: Pod, name: str, word: str | None) -> int | None:
+def _port(name: str, word: str | None) -> int | None:
     if word is None:
         return None
-    if not (word.isascii() and word.isdigit() and 0 < int(word) < 65_536):
-        raise _refused(pod, "annotation", name, word, "a number from 1 to 65535")
-    return int(word)
+    if (port := port_in(word)) is None:
+        raise _refused("annotation", name, word, "a number from 1 to 65535")
+    return port
 
 
-def _refused(pod: Pod, kind: str, name: str, word: str, allowed: str) -> ConfigError:
+def _refused(kind: str, name: str, word: str, allowed: str) -> ConfigError:
     return ConfigError(
-        f"pod {pod.metadata.name}: its {kind} {name} is {word[:64]!r}; allowed: {allowed}",
+        f"its {kind} {name} is {word[:64]!r}; allowed: {allowed}",
         param="vllm",
     )

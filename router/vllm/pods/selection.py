@@ -22,6 +22,7 @@ from router.vllm.server_address import LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 DEFAULT_PORT = 8000
 ROLE_LABEL = "splitserve/role"
 MAX_SELECTOR_CHARS = 1024
+MAX_PORT_DIGITS = 5
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -101,9 +102,9 @@ def _own_server(environ: Mapping[str, str]) -> str:
 
 
 def _port(word: str) -> int:
-    if not (word.isascii() and word.isdigit() and 0 < int(word) < 65_536):
-        raise _refused(f"port={word}", "a port is a number from 1 to 65535")
-    return int(word)
+    if (port := port_in(word)) is None:
+        raise _refused(f"port={word[:64]}", "a port is a number from 1 to 65535")
+    return port
 
 
 def _scheme(word: str) -> str:
@@ -117,6 +118,13 @@ def _lease_s(word: str) -> float:
     if lease_s is None:
         raise _refused(f"lease={word}", f"{MIN_LEASE_S:g} to {MAX_LEASE_S:g} seconds")
     return lease_s
+
+
+def port_in(word: str) -> int | None:
+    """None for a word that is no port, however long: Python reads no number of 5000 digits."""
+    if not (word.isascii() and word.isdigit() and len(word) <= MAX_PORT_DIGITS):
+        return None
+    return port if 0 < (port := int(word)) < 65_536 else None
 
 
 def lease_in(word: str) -> float | None:

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import grpc
+import pytest
+
 from cluster.generation import EngineLoad
 from cluster.identity import Role
-from cluster.membership.hold import HoldKind
+from cluster.membership.hold import NO_HOLD, UNKNOWN_WORKER, HoldKind
 from cluster.membership.member import member_to_wire
+from cluster.membership.memory import MAX_MEMBERS
 from cluster.rpc import open_channel
 from protos import membership_pb2, membership_pb2_grpc
-from router.control.hold_orders import LAST_WORKER, UNKNOWN_WORKER, HoldOrders
+from router.control.hold_orders import LAST_WORKER, HoldOrders
 from tests.router.fake_decode_worker import until
 from tests.router.model_worker import ModelWorker, Trouble, says_nothing_more
 from tests.router.planes import member_of, prefill_member, served_plane
@@ -202,3 +206,72 @@ async def test_who_is_started_again_is_held_and_the_next_of_one_that_was_ended_i
             await restarted.join(router)
             assert await states(router) == [state]
             assert restarted.hold.kind == ("" if was_asked else HoldKind.CORDON)
+
+
+def farewell(incarnation: str = "i1") -> membership_pb2.LeaveRequest:
+    return membership_pb2.LeaveRequest(
+        worker_id="prefill-1", incarnation=incarnation, was_asked=True
+    )
+
+
+def without_a_goodbye() -> membership_pb2.LeaveRequest:
+    """As where its lease runs out."""
+    return membership_pb2.LeaveRequest(worker_id="prefill-1", incarnation="i1")
+
+
+@pytest.mark.parametrize("order", ["the one that knows first", "the other first"])
+async def test_a_hold_that_is_over_does_not_come_back_from_a_router_that_missed_the_goodbye(
+    order: str,
+) -> None:
+    async with stubs(2) as (one, two):
+        worker = PlayedWorker()
+        for router in (one, two):
+            await worker.join(router)
+        await one.Hold(Order(worker_id="prefill-1", kind=HoldKind.DRAIN))
+        for router in (one, two):
+            await worker.beat(router)
+        await one.Leave(farewell())
+        await two.Leave(without_a_goodbye())
+        successor = PlayedWorker("i2")
+        routers = (one, two) if order == "the one that knows first" else (two, one)
+        for router in routers:
+            await successor.join(router)
+        for router in (*routers, *routers):
+            await successor.beat(router)
+        assert await states(one, two) == ["ready", "ready"]
+        assert successor.hold.kind == ""
+
+
+async def test_who_may_not_join_is_not_heard_of_holds_either() -> None:
+    async with served_plane() as (plane, address), open_channel(address) as channel:
+        router = membership_pb2_grpc.MembershipStub(channel)
+        for number in range(MAX_MEMBERS):
+            await plane.store.join(member_of(Role.PREFILL, f"prefill-{number + 10}"))
+        worker = PlayedWorker()
+        worker.hold = membership_pb2.WorkerHold(kind=HoldKind.DRAIN, number=7)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await worker.join(router)
+        assert plane.fleet.holds.of("prefill-1") == NO_HOLD
+
+
+async def test_a_worker_that_is_not_heard_is_not_said_to_be_drained() -> None:
+    async with bench(2) as here:
+        worker = here.workers[0]
+        orders_of(here).give(Order(worker_id=worker.worker_id, kind=HoldKind.DRAIN))
+        item = here.plane.fleet.find(worker.member().key)
+        assert item is not None and item.is_drained(is_silent=False)
+        assert item.state_in_words(is_silent=True) == "silent,draining"
+        assert not item.is_drained(is_silent=True)
+        item.session = _Closed()  # type: ignore[assignment]
+        assert item.state_in_words(is_silent=False) == "connecting,draining"
+        assert not item.is_drained(is_silent=False)
+
+
+class _Closed:
+    """A link that is not open."""
+
+    is_open = False
+    num_in_flight = 0
+
+    async def close(self, reason: str) -> None:
+        return

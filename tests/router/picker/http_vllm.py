@@ -32,6 +32,11 @@ class HttpVllm:
     """Streams wait for it after their first token."""
     status: int = 200
     is_well: bool = True
+    num_made: int | None = None
+    """Tokens, as its page of metrics tells; None: it tells nothing of them."""
+    is_busy: bool = False
+    """It makes some from look to look, whether or not an answer shows them."""
+    num_looks: int = 0
 
     @property
     def address(self) -> str:
@@ -64,6 +69,12 @@ class HttpVllm:
     async def metrics(self, _request: Request) -> Response:
         page = b"process_start_time_seconds %d.0\n" % (1_500_000_000 + self.port)
         page += b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n'
+        self.num_looks += 1
+        if self.num_made is not None:
+            self.num_made += self.is_busy
+            page += b"vllm:prompt_tokens_total 0.0\nvllm:generation_tokens_total %d.0\n" % (
+                self.num_made
+            )
         return Response(page + b'vllm:kv_cache_usage_perc{engine="0"} 0.1\n')
 
     def app(self) -> Starlette:

@@ -16,9 +16,15 @@ from router.picker.passed_body import passed_body
         ({"max_tokens": None}, {"max_tokens": 256}),
         ({"max_tokens": 7}, {"max_tokens": 7}),
         ({"max_completion_tokens": 7}, {"max_completion_tokens": 7}),
+        ({"max_tokens": 0}, {"max_tokens": 0}),
+        ({"max_tokens": 900}, {"max_tokens": 256}),
+        (
+            {"max_tokens": 900, "max_completion_tokens": 800},
+            {"max_tokens": 256, "max_completion_tokens": 256},
+        ),
     ],
 )
-def test_who_says_nothing_of_the_length_gets_what_was_admitted(
+def test_no_answer_is_longer_than_was_admitted(
     asked: dict[str, int | None], limits: dict[str, int]
 ) -> None:
     body = json.dumps({"model": "m", "cache_salt": "mine", "foo": 1, "prompt": "x"} | asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.membership.hold import HoldKind
 from router.control.plane import FleetPlane
 from tests.redis_server import RedisServer
 from tests.router.sharing.circles import circle_of, routers, store_of, worker_of
@@ -43,6 +44,30 @@ async def test_a_router_that_stops_is_gone_at_once_and_takes_what_it_had_given_a
         await third.close()
         await until(lambda: circle_of(first).num_alive == circle_of(second).num_alive == 2)
         assert worker_of(first).elsewhere.num_requests == 0
+
+
+async def test_what_an_operator_tells_one_router_of_a_worker_that_tells_nobody_all_know(
+    redis_server: RedisServer,
+) -> None:
+    """Its worker beats for none of them, as a server of another engine."""
+    async with routers(redis_server) as planes:
+        key = worker_of(planes[0]).key.worker_id
+        planes[0].fleet.holds.order(key, HoldKind.DRAIN)
+        await until(lambda: all(worker_of(p).hold.kind is HoldKind.DRAIN for p in planes))
+        planes[1].fleet.holds.order(key, HoldKind.NONE)
+        await until(lambda: not any(worker_of(p).hold.is_on for p in planes))
+        assert {worker_of(plane).hold.number for plane in planes} == {2}
+
+
+async def test_a_router_that_comes_later_learns_of_holds_from_the_others(
+    redis_server: RedisServer,
+) -> None:
+    async with routers(redis_server, 2) as planes:
+        planes[0].fleet.holds.order("vllm-10.0.0.1:8000", HoldKind.CORDON)
+        await until(lambda: planes[1].fleet.holds.of("vllm-10.0.0.1:8000").is_on)
+        await planes[0].close()
+        async with routers(redis_server, 1) as [late]:
+            await until(lambda: late.fleet.holds.of("vllm-10.0.0.1:8000").is_on)
 
 
 async def test_what_a_tenant_was_served_by_one_router_counts_at_the_others(

@@ -56,6 +56,8 @@ class Manners:
     is_there: bool = True
     counts_late: bool = True
     started_s: float = 1.5e9
+    ends_at_once: bool = False
+    """The answer has an end and no token."""
     tokenizes: list[int] | None = None
     """Every text; None: as the router's model."""
 
@@ -137,6 +139,8 @@ class FakeVllm:
         await asyncio.sleep(self.manners.prefill_s)
         request_id = f"cmpl-{len(self.asked)}"
         self._kept[request_id] = body["prompt"], self.clock() + self.manners.lease_s
+        if not body["ignore_eos"] or answer_to(body["prompt"], 1)[0] in body["stop_token_ids"]:
+            return VllmAnswer(200, b'{"choices":[{"finish_reason":"stop"}]}')  # as older ones do
         answer = msgspec.json.decode(recorded.PREFILLED)
         told = answer["kv_transfer_params"]
         told |= {"remote_engine_id": self.name, "remote_request_id": request_id}
@@ -159,6 +163,10 @@ class FakeVllm:
             first, *others = [await self._prompt_of(body["prompt"], blocks) for _ in range(num)]
             self._cached[name] = first
         prompts = [self._cached[name], *others] if others else [self._cached[name]] * num
+        if manners.ends_at_once:
+            is_right = all(prompt == body["prompt"] for prompt in prompts)
+            yield [_chunk(0, 0, is_last=True) if is_right else _END, _usage(1, 0), DONE]
+            return
         answers = [answer_to(prompt, body["max_tokens"]) for prompt in prompts]
         for place, tokens in enumerate(zip(*answers, strict=True)):
             if place == manners.breaks_after:
@@ -196,6 +204,9 @@ def _chunk(choice: int, token: int, *, is_last: bool) -> bytes:
     reason = "length" if is_last else None
     told = {"index": choice, "text": "x", "token_ids": [token], "finish_reason": reason}
     return msgspec.json.encode({"id": "cmpl", "choices": [told]})
+
+
+_END = b'{"id":"cmpl","choices":[{"index":0,"text":"","finish_reason":"stop"}]}'
 
 
 def _usage(num_prompt: int, num_made: int) -> bytes:

@@ -84,7 +84,8 @@ class Pair:
         address = VllmAddress(url=f"http://{fake.name}:1", role=role, lease_s=lease_s)
         server = VllmServer(address, fake)
         server.member = replace(member_of(Role.DECODE, address.worker_id), model="smollm2")
-        server.numbers = ServerNumbers(late_reads=0)
+        started = f"{fake.manners.started_s:.2f}"
+        server.numbers = ServerNumbers(late_reads=0, started=started)
         self._servers.add(server)
         return server
 

@@ -6,6 +6,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from router.vllm.allowed_hosts import PRIVATE, AllowedHosts
+from router.vllm.server_address import vllm_addresses
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,21 @@ def test_a_word_that_is_neither_is_named(word: str) -> None:
     with pytest.raises(ConfigError, match="--vllm-allow") as caught:
         AllowedHosts(f"private,{word}")
     assert caught.value.param == "vllm_allow"
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.7:8000", "https://10.0.0.7:8000"])
+def test_a_key_is_shown_over_https_only(url: str) -> None:
+    (address,) = vllm_addresses(url)
+    AllowedHosts(PRIVATE).check(address)
+    allowed = AllowedHosts(PRIVATE, needs_tls=True)
+    if url.startswith("https"):
+        allowed.check(address)
+        return
+    with pytest.raises(ConfigError, match="--vllm-key-in-clear"):
+        allowed.check(address)
+
+
+def test_nothing_is_sent_to_a_host_that_is_not_allowed() -> None:
+    (address,) = vllm_addresses("https://203.0.113.9:8000")
+    with pytest.raises(ConfigError, match=r"203\.0\.113\.9: --vllm-allow"):
+        AllowedHosts(PRIVATE).check(address)

@@ -102,6 +102,39 @@ async def test_a_lease_that_is_shorter_than_the_router_was_told_is_seen_by_the_c
 
 
 @virtually
+async def test_a_counter_that_another_process_keeps_acquits_nobody() -> None:
+    """It begins anew with each process, as does what it has counted."""
+    pair = Pair(lease_s=30.0)
+    pair.prefill.manners.lease_s, pair.prefill.manners.counts_late = 6.0, False
+    pair.decode.manners.door_s = 12.0
+    stream = pair.submit()
+    await asyncio.sleep(1.0)
+    pair.prefill.manners.started_s += 5.0
+    assert (await heard_of(stream)).ids() == RIGHT
+    assert len(pair.decode.asked) == 2
+
+
+@virtually
+async def test_an_end_without_a_token_is_believed_no_sooner_than_a_token() -> None:
+    """Of blocks that were another's by then an answer may end at once."""
+    pair = Pair(lease_s=30.0)
+    pair.prefill.manners.lease_s = pair.decode.manners.door_s = 12.0
+    pair.decode.manners.ends_at_once = True
+    heard = await pair.answer()
+    assert len(heard.ids()) == 1 and len(pair.decode.asked) == 2
+
+
+@virtually
+async def test_a_prompt_whose_first_token_stops_it_is_computed_for_its_reader_all_the_same() -> (
+    None
+):
+    pair = Pair()
+    heard = await pair.answer(stop_token_ids=RIGHT[:1], ignore_eos=False)
+    assert heard.ids() == RIGHT and pair.handoffs == [("vllm-p:1", False)]
+    assert pair.decode.asked[0]["stop_token_ids"] == RIGHT[:1]
+
+
+@virtually
 async def test_a_slow_read_within_the_lease_is_believed_when_the_counter_stands() -> None:
     pair = Pair(lease_s=30.0)
     pair.decode.manners.door_s = 12.0

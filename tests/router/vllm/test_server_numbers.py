@@ -30,6 +30,14 @@ def test_a_step_takes_what_the_tokens_since_the_last_look_took() -> None:
     assert after.load(before).decode_step_ms == 40.0
 
 
+def test_what_it_has_computed_is_known_where_it_says_so() -> None:
+    page = (
+        b'vllm:prompt_tokens_total{engine="0"} 40.0\nvllm:generation_tokens_total{engine="0"} 2.0'
+    )
+    assert numbers_in(page).num_tokens == 42.0
+    assert numbers_in(b"").num_tokens is None
+
+
 def test_engines_of_one_server_are_summed() -> None:
     second = recorded.METRICS.replace(b'engine="0"', b'engine="1"')
     numbers = numbers_in(recorded.METRICS + second)

@@ -160,10 +160,11 @@ class Told:
     """What a discovery tells. It waits for nobody between two tries; how long it would have, is
     kept."""
 
-    def __init__(self, cluster: PodCluster) -> None:
+    def __init__(self, cluster: PodCluster, api: Any = None) -> None:
+        """`api`: in place of the cluster's own."""
         selection = pod_selection(cluster.words())
         world = World(sleep=self._sleep)
-        api = PodsApi(selection)
+        api = api or PodsApi(selection)
         self.discovery = PodDiscovery(api, selection, world, AllowedHosts("private"))
         self.addresses: tuple[VllmAddress, ...] | None = None
         self.waits_s: list[float] = []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,6 +13,8 @@ from structlog.testing import capture_logs
 from cluster.membership.memory import MemoryMembership
 from cluster.process.background import Background, nothing_needed
 from cluster.world import World
+from router.vllm.pods.api_server import ListAgain, PodNews, PodsListed, PodsUnseen
+from router.vllm.pods.pod import Pod, PodCondition, PodMetadata, PodStatus
 from router.vllm.server_address import VllmAddress, VllmRole
 from router.vllm.vllm_fleet import VllmFleet
 from tests.router.front_fakes import until
@@ -76,6 +79,7 @@ async def test_pods_that_say_what_cannot_be_are_left_out_and_named_once(
 ) -> None:
     cluster.add("bad-role", "10.0.0.1", "both-of-them")
     cluster.add("bad-port", "10.0.0.2", kv_events_port="http")
+    cluster.add("long-port", "10.0.0.3", kv_replay_port="9" * 5000)
     cluster.add("elsewhere", "169.254.169.254")
     cluster.add("twin", "10.0.0.9")
     cluster.add("twin-2", "10.0.0.9")
@@ -85,10 +89,73 @@ async def test_pods_that_say_what_cannot_be_are_left_out_and_named_once(
             cluster.add("good", "10.0.0.8")
             await told.see("10.0.0.8", "10.0.0.9")
     said = sorted(line["what"] for line in lines)
-    assert len(said) == 4 and "twin-2 at 10.0.0.9:8000" in said
+    assert len(said) == 5 and "twin-2 at 10.0.0.9:8000" in said
     assert any("bad-port" in what and "'http'" in what for what in said)
+    assert any("long-port" in what and len(what) < 300 for what in said)
     assert any("bad-role" in what and "prefill, decode, both" in what for what in said)
     assert any("elsewhere" in what and "--vllm-allow" in what for what in said)
+
+
+async def test_a_pod_that_cannot_be_read_is_left_out_and_the_others_go_on(
+    cluster: PodCluster,
+) -> None:
+    def spoil(pod: dict[str, Any]) -> None:
+        pod["metadata"]["annotations"] = {"splitserve/kv-lease-s": 12}
+
+    cluster.add("a", "10.0.0.1")
+    cluster.add("spoilt", "10.0.0.2")
+    cluster.store.edit("pods", "default", "spoilt", spoil)
+    cluster.add("later", "10.0.0.3")
+    with capture_logs() as lines:
+        async with telling(cluster) as told:
+            await told.see("10.0.0.1", "10.0.0.3")
+            cluster.store.edit("pods", "default", "later", spoil)
+            await told.see("10.0.0.1")
+            cluster.add("b", "10.0.0.4")
+            await told.see("10.0.0.1", "10.0.0.4")
+            cluster.delete("spoilt", grace_s=0)
+            cluster.delete("b", grace_s=0)
+            await told.see("10.0.0.1")
+            assert told.discovery.is_current
+    said = [line["what"] for line in lines if line["event"] == "a pod is left out"]
+    assert len(said) == 2 and "pod spoilt: " in said[0] and "pod later: " in said[1]
+
+
+class ScriptedApi:
+    """One answer to each watch: news, and then how it ends."""
+
+    def __init__(self, *ends: Exception | None) -> None:
+        self.ends = list(ends)
+        self.num_lists = 0
+
+    async def listed(self) -> PodsListed:
+        self.num_lists += 1
+        status = PodStatus("Running", f"10.0.0.{self.num_lists}", [PodCondition("Ready", "True")])
+        return PodsListed([Pod(PodMetadata(name="a"), status)], [], "1")
+
+    async def watched(self, version: str) -> AsyncGenerator[PodNews, None]:
+        yield PodNews(version)
+        if not self.ends:
+            await asyncio.Event().wait()
+        if (end := self.ends.pop(0)) is not None:
+            raise end
+
+    async def close(self) -> None:
+        return
+
+
+async def test_a_watch_that_ends_with_an_error_begins_anew_after_longer_waits_each_time(
+    cluster: PodCluster,
+) -> None:
+    forgotten, broken = ListAgain("too old resource version"), PodsUnseen("answered 500 to a watch")
+    api = ScriptedApi(forgotten, broken, forgotten, forgotten, broken)
+    told = Told(cluster, api)
+    following = asyncio.create_task(told.follow())
+    await told.see("10.0.0.4")
+    assert api.num_lists == 4 and len(told.waits_s) == 5
+    bounds_s = [0.5 * 2**number for number in range(5)]
+    assert all(b / 2 <= wait <= b for wait, b in zip(told.waits_s, bounds_s, strict=True))
+    await told.end(following)
 
 
 async def test_while_the_server_is_away_the_last_view_holds_and_that_is_said_once(

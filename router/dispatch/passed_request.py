@@ -1,0 +1,281 @@
+"""One request at a vLLM server, as far as the gateway that sent it tells.
+
+    sent -> head -> tokens ... -> ended          doubted: no word when the first was foretold,
+      |        '- an error, silence -> failed            and the server has made nothing for anybody
+      '- its client left -> closed                       since: it rests, and the answer may come
+
+An answer that comes in one piece has no first token that anybody could see: of its server's
+progress only the server's own page tells, and nothing is learnt of its times.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import replace
+
+from cluster.errors import DeadlineExceeded, status_of
+from cluster.generation import Timing, Usage
+from cluster.identity import WorkerKey
+from router.dispatch.admission_lease import AdmissionLease
+from router.dispatch.chosen_workers import ChosenWorkers
+from router.dispatch.left_behind import LeftBehind
+from router.dispatch.request_clock import RequestClock
+from router.dispatch.sending import Sending
+from router.dispatch.server_patience import ServerPatience
+from router.dispatch.stream import RoutedRequest
+from router.dispatch.time_limits import ProgressWatch
+from router.fleet.stage import RequestStage
+from router.telemetry.decisions import Decision
+from router.telemetry.request_course import Leg, RequestCourse
+from router.vllm.server import VllmServer
+
+SERVER_ERROR, SERVER_REFUSAL = "server_error", "server_refused"
+"""How a request ended that its server answered with an error of its own, or of the request's."""
+_LATE = status_of(DeadlineExceeded("")).code
+
+
+class Shown(enum.Enum):
+    """What a gateway lets be seen of an answer."""
+
+    TOKENS = enum.auto()
+    """Of a stream, as they come."""
+    WHOLE = enum.auto()
+    """It comes in one piece: its head says that it is made."""
+    HEAD = enum.auto()
+    """Of a stream: it says that the server was reached."""
+
+
+class PassedRequest:
+    """`close` once, whatever came. All calls from the event loop."""
+
+    def __init__(
+        self,
+        request: RoutedRequest,
+        decision: Decision,
+        server: VllmServer,
+        place: AdmissionLease,
+        sending: Sending,
+        *,
+        shown: Shown,
+    ) -> None:
+        """Raises WorkerLost when the server has gone in that moment."""
+        workers = ChosenWorkers.of(decision.view, decision.route, sending.fleet)
+        self.server, self.request = server, request
+        self.decision = decision
+        self._place, self._with = place, sending
+        self._key, self._standstill = decision.route.decode, workers.standstill
+        self._shown = shown
+        self._course = _course_of(request, sending)
+        self.clock = RequestClock(
+            request.limits.arrived_s,
+            clock=request.limits.clock,
+            on_gap=lambda gap_s: None,  # of choices together, in pieces: no gap of one
+            course=self._course,
+        )
+        self._num_made = 0
+        self._is_alone = server.num_asked == 0
+        self._is_judged = False
+        self._take_place(workers)
+        self._course.goes(leg := Leg(self._key, None, request.limits.clock()))
+        self._leg = leg
+        self._assignments = workers.assign(request)
+        self._left_behind = LeftBehind(request, workers, sending.index)
+        self._left_behind.expect()
+        self._patience = self._new_patience()
+        server.num_asked += 1
+
+    @property
+    def root(self) -> bytes:
+        """Below which its blocks are named: the tenant's and the client's salt, at that server."""
+        item = self._with.fleet.find(self._key)
+        return self.request.root_at("" if item is None else item.pairing_key)
+
+    @property
+    def expected_cached(self) -> int:
+        """Tokens of its prompt that the server is believed to have."""
+        return self.decision.cached_at(self._key)
+
+    @property
+    def stage(self) -> RequestStage:
+        """See UnderWay."""
+        return RequestStage.DECODE if self.clock.has_token else RequestStage.PREFILL
+
+    @property
+    def worker(self) -> WorkerKey:
+        """See UnderWay."""
+        return self._key
+
+    @property
+    def num_answer_tokens(self) -> int:
+        """See UnderWay."""
+        return self._num_made
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See UnderWay."""
+        return self.decision.notes
+
+    def watched(self, on_late: Callable[[DeadlineExceeded], None]) -> ProgressWatch:
+        """Ends the wait for it, when the router's limits or the client's have passed."""
+        return ProgressWatch(
+            self.request.limits, lambda: self._last_sign_s, on_late, stands=lambda: self._stands
+        )
+
+    def began(self) -> None:
+        """The head of a good answer has come. Of a stream it is sent before anything is made; an
+        answer in one piece is complete with it."""
+        if self._shown is Shown.WHOLE:
+            self._note_work()
+
+    def made(self, num_tokens: int) -> None:
+        """A part of the answer has come, with so many tokens more, over all choices."""
+        self.server.num_words += 1
+        if num_tokens:
+            self._note_work()
+            self._count(num_tokens)
+
+    def ended(self, usage: Usage) -> None:
+        """The answer is complete, as far as anybody knows."""
+        timing = self._timing(usage)
+        self._note_rest(max(0, usage.completion_tokens - self._num_made))
+        request, sending = self.request, self._with
+        name = self.server.name
+        self._left_behind.ended(usage, timing or Timing(decode_worker=name))
+        self._leg.over(request.limits.clock())
+        sending.metrics.finished(usage, timing)
+        sending.metrics.classes.finished(request.priority, usage, timing)
+        sending.decisions.finished(request.request_id, usage, timing)
+        if timing is None:
+            sending.estimates.answered(usage, num_choices=request.num_choices)
+            return
+        sending.estimates.finished(
+            usage, timing, decode=self._key, prefill=None, num_choices=request.num_choices
+        )
+
+    def failed(self, why: str, *, is_servers_fault: bool) -> None:
+        """It answered with an error, which leaves nothing to count on."""
+        self._has_failed(SERVER_ERROR if is_servers_fault else SERVER_REFUSAL, why)
+        if is_servers_fault:
+            self._blame()
+
+    def fell_silent(self) -> None:
+        """Its answer did not come, or not to its end, in time: nothing is learnt from it. The
+        server's fault where it has made nothing for anybody."""
+        self._has_failed(_LATE, "no more of the answer came in time")
+        if self._standstill.has_lasted(self.request.limits.between_tokens_s):
+            self._blame()
+
+    def _has_failed(self, code: str, why: str) -> None:
+        self._left_behind.failed()
+        self._leg.over(self.request.limits.clock(), code)
+        self._with.metrics.requests.labels(code).inc()
+        self._with.decisions.ended(self.request.request_id, code, f"{self.server.name}: {why}")
+
+    def close(self) -> None:
+        """It has nothing more to do for it. However it leaves, where the server stands that is the
+        server's fault."""
+        if self._patience is not None and self._patience.is_at_its_end:
+            self._blame()
+        self._stop_doubting()
+        self._leg.over(self.request.limits.clock(), "cancelled")
+        self.server.num_asked -= 1
+        self._assignments.release()
+        self._left_behind.settle()
+
+    @property
+    def _stands(self) -> bool:
+        return self._standstill.has_lasted(self.request.limits.between_tokens_s)
+
+    @property
+    def _last_sign_s(self) -> float | None:
+        """Where tokens are not seen: when its server last made something, for whomever."""
+        if self._shown is Shown.TOKENS:
+            return self.clock.last_token_s
+        made_s = self._standstill.made_s
+        return made_s if made_s is not None and made_s > self._leg.sent_s else None
+
+    def _new_patience(self) -> ServerPatience | None:
+        """None where nobody could see that the server does something."""
+        if self._shown is not Shown.TOKENS and self.server.numbers.num_tokens is None:
+            return None
+        foretold_s, limits = self.decision.foretold.ttft_ms / 1000, self.request.limits
+        return ServerPatience(foretold_s, self._standstill, limits, self._doubt)
+
+    def _take_place(self, workers: ChosenWorkers) -> None:
+        place, decision = self._place, self.decision
+        place.hold.makes(lambda: self._num_made)
+        place.hold.move(workers.decode.room, self.expected_cached)
+        prefill_ms, turn = decision.route.chosen.cost.prefill_ms, None
+        if place.hold.takes_turns:
+            turn = workers.computing.prompts.give(prefill_ms, self.request.tenant)
+        place.goes_to(turn)
+        computed, cached = decision.expected_work
+        place.bill.prompt(computed=computed, cached=cached)
+        self.clock.dispatched()
+        self._with.decisions.record(decision)
+
+    def _count(self, num_tokens: int) -> None:
+        now_s = self.request.limits.clock()
+        if not self.clock.has_token:
+            self._leg.computed_s = self._leg.first_token_s = now_s
+            self._note_computed()
+        self.clock.tokens(0, num_tokens)
+        self._note_made(num_tokens)
+
+    def _note_rest(self, num_tokens: int) -> None:
+        """Told of by its usage alone."""
+        if num_tokens and not self._num_made:
+            self._note_computed()
+        self._note_made(num_tokens)
+
+    def _note_computed(self) -> None:
+        self._assignments.prefilled()
+        self._assignments.decoded()
+        self._place.computed()
+        self._left_behind.decoded()
+
+    def _note_made(self, num_tokens: int) -> None:
+        self._num_made += num_tokens
+        self._left_behind.made(num_tokens)
+        self._place.bill.produced(num_tokens)
+
+    def _timing(self, usage: Usage) -> Timing | None:
+        """None: no token was seen when it came. What a server took beside others is no measure of
+        its computing."""
+        if not self.clock.has_token:
+            return None
+        per_choice = usage.completion_tokens // self.request.num_choices
+        name = self.server.name
+        timing = self.clock.complete(Timing(decode_worker=name), longest_tokens=per_choice)
+        if not self._is_alone:
+            return timing
+        return replace(timing, prefill_ms=timing.decode_ms, decode_ms=0.0)
+
+    def _note_work(self) -> None:
+        """It has made something."""
+        self._stop_doubting()
+        self._standstill.made(self.request.limits.clock())
+        self._with.fleet.note_request(self._key, failed=False)
+
+    def _stop_doubting(self) -> None:
+        if self._patience is not None:
+            self._patience.stop()
+
+    def _doubt(self, waited_s: float) -> None:
+        """It should have said something long ago, and has made nothing for anybody."""
+        self.decision.notes += (
+            f"{self.server.name} has made nothing for {waited_s:.0f} s: others are preferred",
+        )
+        self._blame()
+
+    def _blame(self) -> None:
+        """Once."""
+        if not self._is_judged:
+            self._is_judged = True
+            self._with.fleet.note_request(self._key, failed=True)
+
+
+def _course_of(request: RoutedRequest, sending: Sending) -> RequestCourse:
+    arrival = sending.decisions.arrival_of(request.request_id)
+    return RequestCourse(request.limits.arrived_s) if arrival is None else arrival.course
