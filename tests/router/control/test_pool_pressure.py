@@ -136,6 +136,17 @@ def test_a_worker_that_comes_or_goes_uses_nothing() -> None:
         clock.advance(15.0)
 
 
+def test_streams_that_leave_a_drained_worker_for_another_use_nothing() -> None:
+    clock = ManualClock()
+    runway = Runway[str](clock)
+    assert runway.left_s({"a": 1000.0, "b": 1000.0}) == math.inf
+    for moved in range(100, 600, 100):
+        clock.advance(1.0)
+        assert runway.left_s({"b": 1000.0 - moved}, {"a": 1000.0 + moved}) == math.inf
+    clock.advance(1.0)
+    assert runway.left_s({"b": 300.0}, {"a": 1500.0}) < math.inf
+
+
 def test_looking_often_does_not_change_how_fast_a_stock_goes() -> None:
     clocks = [ManualClock(), ManualClock()]
     seldom, often = (Runway[str](clock) for clock in clocks)

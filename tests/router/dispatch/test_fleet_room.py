@@ -16,7 +16,7 @@ from cluster.membership.member import MemberState
 from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.asked import Asked
-from router.dispatch.fleet_room import FleetRoom
+from router.dispatch.fleet_room import FleetRoom, Lack
 from router.dispatch.kept_worker import MAX_PASSED, KeptWorker
 from router.dispatch.outlook import Outlook
 from router.fleet.changes import Changes
@@ -24,6 +24,7 @@ from router.fleet.cooldown import Cooldown
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.need import Need
+from router.telemetry.request_arrival import RequestArrival
 from router.tenants.priority import Priority
 from tests.manual_clock import ManualClock
 from tests.router.planes import member_of
@@ -59,6 +60,9 @@ class Workers:
     admission: Admission
     changes: Changes
     asked: dict[str, asyncio.Task[AdmissionLease]] = field(default_factory=dict)
+    computes: FleetMember | None = None
+    """Who gets the prompt of each that is served, and is busy with it; None: nobody is."""
+    arrivals: dict[str, RequestArrival] = field(default_factory=dict)
 
     async def ask(
         self,
@@ -75,6 +79,7 @@ class Workers:
             need=need,
             prospect=Cached(cached_tokens),
             priority=priority,
+            arrival=self.arrivals.setdefault(name, RequestArrival(name)),
         )
         self.asked[name] = asyncio.create_task(self._admitted(asked))
         await self._settled()
@@ -91,7 +96,7 @@ class Workers:
 
     async def _admitted(self, asked: Asked) -> AdmissionLease:
         lease = await self.admission.admit(asked)
-        lease.goes_to(None)
+        lease.goes_to(None if self.computes is None else self.computes.prompts.give(1e6))
         return lease
 
     async def _settled(self) -> None:
@@ -180,6 +185,54 @@ async def test_a_kept_worker_comes_free_for_whom_it_is_kept_for() -> None:
         assert "large" in await fleet.served() and "small" not in await fleet.served()
         fleet.end("large")
         assert "small" in await fleet.served()
+
+
+async def test_one_that_a_worker_was_kept_for_has_the_next_turn_at_prompts() -> None:
+    """Those whose time is shorter come first in line, and would take every turn."""
+    async with workers(2) as fleet:
+        await fleet.ask("a", one())
+        kept, other = fleet.items[1], fleet.items[0]
+        kept.room.held_seqs += 1  # somebody is there
+        await fleet.ask("large", ALL_SEATS)
+        fleet.say(prefill_token_ms=1)
+        turns = [item.prompts.give(1e6) for item in fleet.items]
+        kept.room.held_seqs -= 1
+        for number in range(3):
+            await fleet.ask(f"small-{number}", one(), within_s=100.0)
+        assert await fleet.served() == ["a"]
+        fleet.computes = other
+        turns[0].over()
+        fleet.admission.look()
+        assert await fleet.served() == ["a", "large"]
+
+
+async def test_one_of_a_higher_class_has_it_before() -> None:
+    async with workers(2) as fleet:
+        await fleet.ask("a", one())
+        kept, other = fleet.items[1], fleet.items[0]
+        kept.room.held_seqs += 1
+        await fleet.ask("large", ALL_SEATS)
+        fleet.say(prefill_token_ms=1)
+        turns = [item.prompts.give(1e6) for item in fleet.items]
+        kept.room.held_seqs -= 1
+        await fleet.ask("urgent", one(), priority=Priority.INTERACTIVE)
+        fleet.computes = other
+        turns[0].over()
+        fleet.admission.look()
+        assert await fleet.served() == ["a", "urgent"]
+
+
+async def test_what_one_lacks_is_what_it_lacks_now() -> None:
+    async with workers(1, max_running=2) as fleet:
+        await fleet.ask("a", one())
+        fleet.items[0].room.held_seqs = NUM_SEATS
+        for name in ("b", "c"):
+            await fleet.ask(name, one())
+            assert fleet.arrivals[name].lacked == Lack.SEATS
+        fleet.items[0].room.held_seqs = 1
+        fleet.admission.look()
+        assert await fleet.served() == ["a", "b"]
+        assert fleet.arrivals["c"].lacked == Lack.PLACES
 
 
 async def test_who_will_be_over_by_then_passes_and_who_will_not_does_not() -> None:
