@@ -7,6 +7,7 @@ import sys
 
 from cli.decision_view import fields_of, table_of
 from cli.exit_code import ExitCode
+from cli.fleet_address import routers_of
 from cli.json_output import print_data
 from cli.terminal import complain, shown
 from cluster.dial.dialer import Dialer
@@ -27,7 +28,7 @@ def explain_request(addresses: str, request_id: str, *, output: str) -> ExitCode
 
     UNREACHABLE when none answers; FAILED when none has a decision under that id.
     """
-    routers = [address.strip() for address in addresses.split(",")]
+    routers = routers_of(addresses)
     answers = dict(zip(routers, asyncio.run(_ask_all(routers, request_id)), strict=True))
     for router, answer in answers.items():
         if isinstance(answer, SplitserveError):

@@ -23,7 +23,7 @@ from cluster.errors import ConfigError
 from cluster.join_token import JOIN_TOKEN, checked_token
 
 if TYPE_CHECKING:
-    from cli.contexts import FleetContext
+    from cli.context_file import FleetContext
 
 DEFAULT_ROUTER = "127.0.0.1:50051"
 GRPC_VARIABLE = "SPLITSERVE_GRPC"
@@ -87,9 +87,7 @@ class NamedFleet:
 
     def one_router(self) -> str:
         """Of several the first that listens. Raises ConfigError where none is named."""
-        named = self.all_routers()
-        first, *others = (each.strip() for each in named.split(","))
-        return _first_that_listens([first, *others]) if others else first
+        return first_that_listens(routers_of(self.all_routers()))
 
     def all_routers(self) -> str:
         """With commas. Raises ConfigError where none is named."""
@@ -180,7 +178,7 @@ class _Words:
 def _context(
     flag: str | None, environ: Mapping[str, str]
 ) -> tuple[Setting, NamedBy, FleetContext | None]:
-    from cli.contexts import contexts_path, read_contexts
+    from cli.context_file import contexts_path, read_contexts
 
     named = flag or environ.get(CONTEXT_VARIABLE)
     source = "--context" if flag else CONTEXT_VARIABLE
@@ -198,7 +196,7 @@ def _context(
 
 
 def _no_context() -> FleetContext:
-    from cli.contexts import FleetContext
+    from cli.context_file import FleetContext
 
     return FleetContext()
 
@@ -218,11 +216,16 @@ def _set_variables(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _first_that_listens(addresses: list[str]) -> str:
-    """The first of all where none does: its failure is then told."""
+def routers_of(addresses: str) -> list[str]:
+    """Each of several with commas."""
+    return [address.strip() for address in addresses.split(",")]
+
+
+def first_that_listens(addresses: list[str]) -> str:
+    """The first of all where none does: its failure is then told. One alone is not tried."""
     import socket
 
-    for address in addresses:
+    for address in addresses[: len(addresses) if len(addresses) > 1 else 0]:
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=1.0).close()

@@ -30,7 +30,7 @@ AnyCommand = Callable[..., Any]
 
 def context_names(incomplete: str) -> list[str]:
     """For a shell that completes; none where the file cannot be read."""
-    from cli.contexts import contexts_path, read_contexts
+    from cli.context_file import contexts_path, read_contexts
     from cluster.errors import ConfigError
 
     try:

@@ -29,6 +29,11 @@ LOOK_EVERY_S = 1.5
 """A worker's own numbers, and those of other routers, come with its beats: once a second."""
 ENOUGH_LOOKS = 2
 """In a row, that find nothing there: a request of another router may have been on its way."""
+_IS_ALREADY = {
+    HoldKind.NONE: "is not held",
+    HoldKind.CORDON: "is cordoned already",
+    HoldKind.DRAIN: "is drained already",
+}
 _STATES = {HoldKind.NONE: "takes requests", HoldKind.CORDON: "cordoned", HoldKind.DRAIN: "drained"}
 
 
@@ -176,7 +181,9 @@ def _word(kind: str) -> str:
 
 def _consequences(answer: HoldAnswer) -> Iterator[str]:
     """For people; on stderr."""
-    if not answer.role:
+    if answer.kind == answer.kind_before:
+        yield f"{answer.worker_id} {_IS_ALREADY[HoldKind(answer.kind)]}: nothing changes"
+    elif not answer.role:
         yield f"{answer.worker_id} is away: it is so when it comes back"
     if answer.kind == HoldKind.NONE:
         return

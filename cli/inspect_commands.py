@@ -11,7 +11,13 @@ import typer
 
 from cli.completion import worker_names
 from cli.errors_shown import shows_errors
-from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress
+from cli.fleet_address import (
+    DEFAULT_ROUTER,
+    GrpcAddress,
+    GrpcAddresses,
+    first_that_listens,
+    routers_of,
+)
 from cli.output_form import ViewOutput, checked_view_form
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="again and again, until Ctrl-C")]
@@ -25,7 +31,7 @@ class Listed(StrEnum):
     POOLS = "pools"
     LEASES = "leases"
     REQUESTS = "requests"
-    ROUTES = "routes"
+    LINKS = "links"
 
 
 class Stages(StrEnum):
@@ -43,6 +49,10 @@ class Described(StrEnum):
     WORKER = "worker"
     POOL = "pool"
     REQUEST = "request"
+
+
+_LIMITED = (Listed.REQUESTS, Listed.LINKS)
+_USUAL_LIMIT = 100
 
 
 def described_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -73,28 +83,33 @@ def get(
         float, typer.Option(min=0, metavar="SECONDS", help="requests that came before")
     ] = 0.0,
     newest: Annotated[bool, typer.Option("--newest", help="requests that came last first")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="of requests or routes")] = 100,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="of requests or links", show_default=str(_USUAL_LIMIT)),
+    ] = None,
 ) -> None:
-    """List workers, pools, leases, requests or routes."""
+    """List workers, pools, leases, requests or links."""
     from functools import partial
 
     from cli.inspect.blocks import leases_view
+    from cli.inspect.links import links_view
     from cli.inspect.pools import pools_view
     from cli.inspect.requests import asked_requests, requests_view
-    from cli.inspect.transfers import transfers_view
     from cli.inspect.workers import workers_view
     from cli.question import Ask, Showing, ask_router
 
     asked = asked_requests(tenant=tenant, stage=stage, worker=worker, older_than_s=older_than)
     if what is not Listed.REQUESTS and (asked.ByteSize() or newest):
         raise typer.BadParameter("--tenant, --stage, --worker, --older-than, --newest: of requests")
-    asked.newest_first, asked.limit = newest, limit
+    if limit is not None and what not in _LIMITED:
+        raise typer.BadParameter(f"--limit: of requests or links; {what} are all listed")
+    asked.newest_first, asked.limit = newest, limit or _USUAL_LIMIT
     views: dict[Listed, Ask] = {
         Listed.WORKERS: workers_view,
         Listed.POOLS: pools_view,
         Listed.LEASES: leases_view,
         Listed.REQUESTS: partial(requests_view, asked=asked),
-        Listed.ROUTES: partial(transfers_view, limit=limit),
+        Listed.LINKS: partial(links_view, limit=asked.limit),
     }
     showing = Showing(checked_view_form(output), interval if watch else None)
     raise typer.Exit(ask_router(grpc, views[what], showing))
@@ -104,22 +119,23 @@ def get(
 def describe(
     what: Annotated[Described, typer.Argument(help="what kind of thing")],
     name: Annotated[str, typer.Argument(help="as `get` lists it", autocompletion=described_names)],
-    grpc: GrpcAddress = DEFAULT_ROUTER,
+    grpc: GrpcAddresses = DEFAULT_ROUTER,
     output: ViewOutput = "table",
 ) -> None:
-    """Tell all that the router knows of one worker, pool or request."""
+    """Tell all that is known of one worker, pool or request; of several routers each is asked for a
+    request."""
     from cli.inspect.pools import pool_view
     from cli.inspect.requests import request_view
     from cli.inspect.workers import worker_view
-    from cli.question import Showing, ask_router
+    from cli.question import Showing, ask_router, ask_until_found
 
-    views = {
-        Described.WORKER: worker_view,
-        Described.POOL: pool_view,
-        Described.REQUEST: request_view,
-    }
-    view, showing = views[what], Showing(checked_view_form(output))
-    raise typer.Exit(ask_router(grpc, lambda router: view(router, name), showing))
+    showing, routers = Showing(checked_view_form(output)), routers_of(grpc)
+    if what is Described.REQUEST:
+        code = ask_until_found(routers, lambda router: request_view(router, name), showing)
+        raise typer.Exit(code)
+    view = worker_view if what is Described.WORKER else pool_view
+    at = first_that_listens(routers)
+    raise typer.Exit(ask_router(at, lambda router: view(router, name), showing))
 
 
 @shows_errors

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from cluster.scaling.scaler import ScalePlan
 from protos.membership_pb2 import MemberState
 
 
@@ -18,10 +19,15 @@ def least_to_lose(members: Iterable[MemberState], pool: str, number: int) -> lis
     return [state.member.worker_id for state in by_loss[: max(0, number)]]
 
 
-def losses(members: Iterable[MemberState], leaving: Sequence[str]) -> list[str]:
-    """A line for each of them: requests go on elsewhere, what it has cached does not."""
+def losses(members: Iterable[MemberState], plan: ScalePlan) -> list[str]:
+    """A line for each worker that leaves: requests go on elsewhere, what it has cached does not."""
     found = {state.member.worker_id: state for state in members}
-    return [_loss(found[name]) if name in found else f"{name} leaves" for name in leaving]
+    if plan.size < plan.size_before and not plan.leaving:
+        return [
+            f"{plan.size_before - plan.size} of {plan.pool} leave, and Kubernetes chooses which: "
+            "their requests end there or go on elsewhere, their cached tokens are lost"
+        ]
+    return [_loss(found[name]) if name in found else f"{name} leaves" for name in plan.leaving]
 
 
 def _loss(state: MemberState) -> str:

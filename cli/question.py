@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from cli.exit_code import ExitCode
@@ -56,6 +56,36 @@ def ask_router(
     A view that is watched outlives a router that is away for a while."""
     dialer = dialer or GrpcDialer(operators_token())
     return asyncio.run(_Asking(dialer, address, ask, showing, sleep).run())
+
+
+def ask_until_found(
+    addresses: Sequence[str], ask: Ask, showing: Showing, *, dialer: Dialer | None = None
+) -> ExitCode:
+    """Routers one after the other, until one has what is asked for. Where none has, FAILED if any
+    answered, else what the last one came to."""
+    dialer = dialer or GrpcDialer(operators_token())
+    return asyncio.run(_ask_until_found(dialer, addresses, ask, showing))
+
+
+async def _ask_until_found(
+    dialer: Dialer, addresses: Sequence[str], ask: Ask, showing: Showing
+) -> ExitCode:
+    code, missing = ExitCode.UNREACHABLE, ""
+    for address in addresses:
+        link = dialer.operator(address)
+        try:
+            (await ask(link)).print(showing.form)
+            return ExitCode.OK
+        except SplitserveError as failure:
+            code = complained(failure, address)
+        except NotFound as failure:
+            missing = str(failure)
+        finally:
+            await link.close()
+    if not missing:
+        return code
+    complain(missing)
+    return ExitCode.FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,5 +139,5 @@ def _show(plans: Sequence[ScalePlan], members: Sequence[MemberState], output: st
         )
     table.print()
     for plan in plans:
-        for line in losses(members, plan.leaving):
+        for line in losses(members, plan):
             say(line)

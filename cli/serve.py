@@ -97,6 +97,7 @@ class FleetRun:
             self._supervisor,
             self._reserve,
             free_memory_share=free_memory_share,
+            check_room=place.check_room,
             grace_s=options.router.drain_timeout_s + STOP_SLACK_S,
         )
         self._report = FleetReport(

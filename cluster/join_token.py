@@ -20,7 +20,8 @@ from cluster.home import default_home
 
 JOIN_TOKEN = "SPLITSERVE_JOIN_TOKEN"
 MIN_CHARS = 16
-_FILE = "join-token"
+JOIN_TOKEN_FILE = "join-token"
+"""In the home folder."""
 _BYTES = 32
 
 
@@ -33,13 +34,13 @@ def own_token() -> str | None:
 
 def operators_token() -> str | None:
     """Of whoever sits at this machine: this user's fleets have it. Raises ConfigError."""
-    return own_token() or _kept(default_home() / _FILE)
+    return own_token() or _kept(default_home() / JOIN_TOKEN_FILE)
 
 
 def fleets_token() -> str:
     """Of a fleet that is started here: that of its surroundings, else the one in the home folder,
     which is made where there is none. Raises ConfigError."""
-    return operators_token() or _made(default_home() / _FILE)
+    return operators_token() or _made(default_home() / JOIN_TOKEN_FILE)
 
 
 def checked_token(token: str, source: str) -> str:
@@ -65,7 +66,9 @@ def _made(path: Path) -> str:
     token = secrets.token_urlsafe(_BYTES)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{_FILE}-") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{JOIN_TOKEN_FILE}-"
+        ) as file:
             file.write(token + "\n")
             file.flush()
             os.link(file.name, path)

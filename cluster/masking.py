@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from cluster.errors import ConfigError
+from cluster.home import default_home
+from cluster.join_token import JOIN_TOKEN_FILE
+
 MASKED = "***"
+_KEY_FILES = ("SPLITSERVE_VLLM_KEY_FILE", "SPLITSERVE_TLS_KEY")
+"""Variables that name files with a secret."""
 MIN_SECRET_CHARS = 6
 """Of values that are masked wherever they stand: a shorter one would take words apart."""
 _NAME = (
@@ -114,6 +122,17 @@ def _all_masked(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_all_masked(item) for item in value]
     return MASKED if isinstance(value, str) and value else value
+
+
+def own_mask(files: Iterable[Path] = ()) -> Mask:
+    """Of what this process may know to be secret: its variables, the tokens of this home and of a
+    hub, keys that variables name, and `files`. Reads them, but for those that it cannot read."""
+    known = [Path(os.environ.get("HF_HOME", "~/.cache/huggingface"), "token").expanduser()]
+    with suppress(ConfigError):
+        known.append(default_home() / JOIN_TOKEN_FILE)
+    named = (os.environ.get(name) for name in _KEY_FILES)
+    known += [Path(each) for each in named if each]
+    return Mask(secrets_of(os.environ, [*known, *files]))
 
 
 def is_secret_name(name: str) -> bool:

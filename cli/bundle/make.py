@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,8 @@ from cluster.deadline import Deadline
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import ConfigError
-from cluster.home import default_home
 from cluster.join_token import operators_token
-from cluster.masking import Mask, secrets_of
+from cluster.masking import own_mask
 from cluster.terminal_text import size_in_words
 
 PART_LIMIT_S = 30.0
@@ -54,6 +51,7 @@ def make_bundle(
         archive.add("doctor.json", findings)
     elif runs_doctor:
         parts.append(doctor_part())
+        say(f"the doctor looks at this machine as well, for {limit_s:.0f} s at most (--no-doctor)")
     began_s = time.monotonic()
     asyncio.run(gather(archive, parts, Deadline.after(limit_s)))
     archive.write(path, _about(router, time.monotonic() - began_s))
@@ -68,17 +66,6 @@ def make_bundle(
 async def gather(archive: Archive, parts: Sequence[BundlePart], deadline: Deadline) -> None:
     """What fails or takes too long is missing, and the others are there."""
     await asyncio.gather(*(_add(archive, part, deadline) for part in parts))
-
-
-def own_mask() -> Mask:
-    """Of what this process may know to be secret."""
-    token = os.environ.get("HF_HOME", "~/.cache/huggingface") + "/token"
-    files = [Path(token).expanduser()]
-    with suppress(ConfigError):
-        files.append(default_home() / "join-token")
-    named = (os.environ.get(name) for name in ("SPLITSERVE_VLLM_KEY_FILE", "SPLITSERVE_TLS_KEY"))
-    files += [Path(each) for each in named if each]
-    return Mask(secrets_of(os.environ, files))
 
 
 def _dialer(archive: Archive) -> Dialer:

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from cli.contexts import FleetContext, changing_contexts, checked_name, contexts_path, read_contexts
+from cli.context_file import (
+    FleetContext,
+    changing_contexts,
+    checked_name,
+    contexts_path,
+    read_contexts,
+)
 from cli.fleet_address import NO_CONTEXT, NamedFleet, Setting, resolve_fleet
 from cli.terminal import say
 from cli.view import Sheet, View

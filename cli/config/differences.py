@@ -16,7 +16,7 @@ from cli.view import Sheet, View
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.join_token import operators_token
-from cluster.masking import Mask
+from cluster.masking import own_mask
 from cluster.options import known_specs, read_file
 from protos import router_admin_pb2
 
@@ -60,7 +60,7 @@ def show_difference(left: NamedOptions, right: NamedOptions, form: str) -> ExitC
     own options, and is not asked for what a file has for others."""
     names = {*left.values, *right.values} - _of_others(left, right)
     if right.is_whole:  # whose passwords are masked: they are not compared
-        left = NamedOptions(left.name, Mask().data(left.values))
+        left = NamedOptions(left.name, own_mask().data(left.values))
     differing = [name for name in sorted(names) if _value(left, name) != _value(right, name)]
     rows = [_row(name, left, right) for name in differing]
     cells = [
@@ -77,7 +77,8 @@ def _of_others(left: NamedOptions, right: NamedOptions) -> set[str]:
 
 
 def _row(name: str, left: NamedOptions, right: NamedOptions) -> dict[str, Any]:
-    values = (Mask().data(_value(side, name)) for side in (left, right))
+    mask = own_mask()
+    values = (mask.data({name: _value(side, name)})[name] for side in (left, right))
     return dict(zip(("option", "left", "right"), (name, *values), strict=True))
 
 

@@ -137,6 +137,6 @@ def _rules() -> list[FileSchema]:
 
 
 def _is_said(name: str) -> FileSchema:
-    """And not taken back with a word."""
+    """Matches a file with this option, and a value: none of the words that stand for "not set"."""
     absent = {"type": "string", "pattern": f"^{_ABSENT}{_END}"}
     return {"required": [name], "properties": {name: {"not": absent}}}

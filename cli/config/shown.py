@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cli.config.roles import OPTIONS_OF, ProcessKind
 from cli.view import Sheet, View
-from cluster.masking import Mask, secrets_of
+from cluster.masking import Mask, own_mask
 from cluster.options import ResolvedOption, resolve_options
 
 
 def options_view(resolved: Mapping[str, ResolvedOption]) -> View:
     """Secrets are masked."""
-    data = options_data(resolved, _own_mask())
+    data = options_data(resolved, own_mask())
     return View(data, [_sheet(data)])
 
 
@@ -26,16 +25,12 @@ def all_options_view(
     data = {
         kind.value: options_data(
             resolve_options(OPTIONS_OF[kind], fixed.get(kind), config_file=config_file),
-            _own_mask(),
+            own_mask(),
         )
         for kind in ProcessKind
         if kind is not ProcessKind.SERVE  # which is all of them
     }
     return View(data, [_sheet(options, title=kind) for kind, options in data.items()])
-
-
-def _own_mask() -> Mask:
-    return Mask(secrets_of(os.environ))
 
 
 def _sheet(data: list[dict[str, Any]], title: str = "") -> Sheet:

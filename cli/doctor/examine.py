@@ -93,16 +93,18 @@ def _run(check: Check) -> ReportLine:
         finding: Finding = check.look()
     except Exception as error:  # a check that breaks is a finding, and the others still count
         finding = broken(f"{check.name}: {error!r}", "this check itself broke; please report it")
+    took_ms = (time.perf_counter() - began_s) * 1e3
     return ReportLine(
         check=check.name,
         verdict=finding.verdict,
         text=finding.text,
         hint=finding.hint,
-        duration_ms=(time.perf_counter() - began_s) * 1e3,
+        duration_ms=took_ms if finding.took_ms is None else finding.took_ms,
     )
 
 
 def _in_words(line: ReportLine) -> str:
     verdict = paint(f"{line.verdict:<4}", sys.stdout, fg=_COLORS[line.verdict])
     hint = f"\n      hint: {line.hint}" if line.hint else ""
-    return f"{verdict}  {line.text} ({line.duration_ms:.0f} ms){hint}"
+    took = f" ({line.duration_ms:.0f} ms)" if line.duration_ms >= 0.5 else ""
+    return f"{verdict}  {line.text}{took}{hint}"

@@ -22,6 +22,8 @@ class Finding:
     verdict: Verdict
     text: str
     hint: str = ""
+    took_ms: float | None = None
+    """Where it was found before its line was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cli.doctor.finding import Check, Finding, broken, fine, poor
 from cluster.deadline import Deadline
@@ -99,7 +99,7 @@ def _lonely(pairs: Sequence[Sequence[WorkerPair]], findings: Mapping[str, Findin
 async def _try_all(
     dialer: Dialer, pairs: Sequence[WorkerPair], deadline: Deadline, room: asyncio.Semaphore
 ) -> dict[str, Finding]:
-    """Of one decode worker."""
+    """Findings by the pair's name; `pairs`: all of one decode worker, one after the other."""
     async with room:
         return {pair.name: await _try(dialer, pair, deadline) for pair in pairs}
 
@@ -117,11 +117,14 @@ async def _try(dialer: Dialer, pair: WorkerPair, deadline: Deadline) -> Finding:
     left_s = min(PAIR_TIMEOUT_S, deadline.remaining_s)
     if left_s <= 0:
         return poor(f"{pair.name}: not tried, the time is over", "give it more with --deadline")
-    return await _transfer(dialer, pair, left_s)
+    clock = deadline.clock
+    began_s = clock()
+    finding = await _transfer(dialer, pair, left_s)
+    return replace(finding, took_ms=1e3 * (clock() - began_s))
 
 
 async def _transfer(dialer: Dialer, pair: WorkerPair, limit_s: float) -> Finding:
-    hint = "see both workers' logs, `splitserve get routes`, and a network policy between them"
+    hint = "see both workers' logs, `splitserve get links`, and a network policy between them"
     link = dialer.session(pair.decode.member.address)
     try:
         async with asyncio.timeout(limit_s):

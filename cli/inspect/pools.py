@@ -14,7 +14,7 @@ from protos import membership_pb2
 
 _HEADING = (
     *("POOL", "READY", "SPARE", "RUNNING", "WAITING", "KV USED", "KV CACHED", "RESTARTS"),
-    *("WAITING TOKENS", "PREFILL TOK/S", "STEP MS", "KV MB/S", "PREEMPTIONS"),
+    *("WAITING TOKENS", "PREFILL TOK/S", "STEP MS", "LINK MB/S", "PREEMPTIONS"),
 )
 _NUM_WIDE = 5
 
@@ -38,7 +38,8 @@ class Pool:
     prefill_tokens_per_s: float
     decode_step_ms: float
     """Of the slowest member."""
-    kv_bytes_per_s: float
+    link_bytes_per_s: float
+    """Moving average of how fast its transfers are while they last, not of what comes."""
     preemptions: int
 
     @property
@@ -104,7 +105,7 @@ def _pool(name: str, answer: membership_pb2.MembersResponse) -> Pool:
         waiting_prefill_tokens=int(_sum(members, "waiting_prefill_tokens")),
         prefill_tokens_per_s=_sum(members, "prefill_tokens_per_s"),
         decode_step_ms=max((seen.load.decode_step_ms for seen in members), default=0.0),
-        kv_bytes_per_s=_sum(members, "kv_bytes_per_s"),
+        link_bytes_per_s=_sum(members, "kv_bytes_per_s"),
         preemptions=int(_sum(members, "num_preemptions")),
     )
 
@@ -119,5 +120,5 @@ def _row(pool: Pool) -> tuple[str, ...]:
         *(str(pool.running), str(pool.waiting), f"{pool.used_share:.0%}"),
         *(f"{pool.cached_share:.0%}", str(pool.restarts), str(pool.waiting_prefill_tokens)),
         *(f"{pool.prefill_tokens_per_s:.0f}", f"{pool.decode_step_ms:.1f}"),
-        *(f"{pool.kv_bytes_per_s / 1e6:.1f}", str(pool.preemptions)),
+        *(f"{pool.link_bytes_per_s / 1e6:.1f}", str(pool.preemptions)),
     )

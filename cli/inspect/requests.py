@@ -8,7 +8,7 @@ from cli.inspect.workers import field_sheet
 from cli.question import ROUTER_TIMEOUT_S, NotFound
 from cli.view import Sheet, View
 from cluster.dial.dialer import OperatorLink
-from protos import fleet_watch_pb2
+from protos import fleet_watch_pb2, router_admin_pb2
 
 _HEADING = (
     *("REQUEST", "STAGE", "AGE", "CLASS", "TENANT", "WORKERS", "TOKENS", "DEADLINE"),
@@ -41,19 +41,32 @@ async def requests_view(router: OperatorLink, asked: fleet_watch_pb2.RequestsReq
 
 
 async def request_view(router: OperatorLink, request_id: str) -> View:
-    """All of one id that are under way. Raises NotFound."""
+    """All of one id that are under way, or else those that are over: one that was listed may have
+    ended meanwhile. Raises NotFound for an id that the router does not know any more."""
     asked = fleet_watch_pb2.RequestsRequest(request_id=request_id)
     found = (await router.requests(asked, timeout_s=ROUTER_TIMEOUT_S)).requests
-    if not found:
+    data = [_fields(each) for each in found] or await _over(router, request_id)
+    if not data:
         raise NotFound(
-            f"no request {request_id!r} is in flight at this router; of those that are over "
-            "`splitserve explain` and `splitserve trace` tell"
+            f"no router that was asked knows a request {request_id!r}: it never came this far, or "
+            "is too long ago; use an id of `splitserve get requests`, or the X-Request-Id of an "
+            "answer"
         )
-    data = [_fields(each) for each in found]
     return View(data, [field_sheet(each) for each in data])
 
 
-def _fields(request: fleet_watch_pb2.InFlight) -> dict[str, object]:
+async def _over(router: OperatorLink, request_id: str) -> list[dict[str, object]]:
+    """As `trace` has them, without their spans."""
+    asked = router_admin_pb2.TraceRequest(request_id=request_id)
+    traces = (await router.trace(asked, timeout_s=ROUTER_TIMEOUT_S)).traces
+    return [
+        {"request_id": each.request_id, "stage": "over" if each.HasField("ended_ms") else "ending"}
+        | {name: value for name, value in _fields(each).items() if name != "legs"}
+        for each in traces
+    ]
+
+
+def _fields(request: fleet_watch_pb2.InFlight | router_admin_pb2.RequestTrace) -> dict[str, object]:
     """As in the proto; a deadline that there is not is not told."""
     fields: dict[str, object] = MessageToDict(
         request, preserving_proto_field_name=True, always_print_fields_with_no_presence=True

@@ -15,7 +15,7 @@ from protos import fleet_watch_pb2, membership_pb2
 
 _POOL_HEADING = (
     *("POOL", "READY", "RUN", "WAIT", "KV USED", "CACHED", "STEP MS", "PREFILL TOK/S"),
-    *("KV MB/S", "RESTARTS"),
+    *("LINK MB/S", "RESTARTS"),
 )
 _CLASS_HEADING = ("CLASS", "QUEUED")
 _STAGE_HEADING = ("LATENCY", "P50 MS", "P95 MS", "COUNT")
@@ -28,7 +28,7 @@ LINE_HEADING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLook:
-    """One look."""
+    """What a router says of its members, and of its last seconds, asked at the same moment."""
 
     uptime_s: float
     num_queued: int
@@ -60,7 +60,7 @@ class FleetLook:
         return sum(pool.used_blocks for pool in pools) / total if total else 0.0
 
     def per_s(self, number: float) -> float:
-        """Of the window."""
+        """`number`: of the window."""
         return number / self.lately.window_s if self.lately.window_s else 0.0
 
     def times_of(self, stage: str) -> fleet_watch_pb2.StageTimes:
@@ -72,7 +72,7 @@ _NOTHING = fleet_watch_pb2.StageTimes()
 
 
 async def look_at(router: OperatorLink) -> FleetLook:
-    """Asks twice, side by side."""
+    """Asks for members and for the last seconds at once. Raises SplitserveError."""
     members, lately = await asyncio.gather(
         router.members(timeout_s=ROUTER_TIMEOUT_S), router.lately(timeout_s=ROUTER_TIMEOUT_S)
     )
@@ -82,7 +82,7 @@ async def look_at(router: OperatorLink) -> FleetLook:
 def look_of(
     members: membership_pb2.MembersResponse, lately: fleet_watch_pb2.LatelyResponse
 ) -> FleetLook:
-    """Of what a router has answered."""
+    """The same of two answers that are there."""
     return FleetLook(
         uptime_s=members.uptime_s,
         num_queued=members.num_queued,
@@ -93,13 +93,13 @@ def look_of(
 
 
 async def top_view(router: OperatorLink) -> View:
-    """One look, in any form."""
+    """`top --once`: a look that is printed, as tables or as data."""
     look = await look_at(router)
     return View(fields_of_look(look), sheets_of(look))
 
 
 def fields_of_look(look: FleetLook) -> dict[str, object]:
-    """For programs."""
+    """Every number of a look by its name, with its unit: what -o json and yaml print."""
     lately = look.lately
     return {
         "window_s": lately.window_s,
@@ -122,7 +122,7 @@ def fields_of_look(look: FleetLook) -> dict[str, object]:
 
 
 def sheets_of(look: FleetLook) -> list[Sheet]:
-    """For people."""
+    """Pools under the headline, then latency by stage, then queues by class."""
     lately = look.lately
     stages = [_stage_row(each) for each in lately.stages]
     classes = [(each.priority, str(each.num_queued)) for each in lately.classes]
@@ -140,21 +140,25 @@ def headline(look: FleetLook) -> str:
         f"queued {look.num_queued}  in flight {look.num_in_flight}  "
         f"KV used {look.used_share:.0%}  up {look.uptime_s:.0f} s\n"
         f"last {lately.window_s:.0f} s: {lately.num_finished} finished, "
-        f"{lately.num_refused} refused, hit {look.hit_share:.0%}, "
+        f"{lately.num_refused} refused, hit {_hit(look)}, "
         f"{look.tokens_per_s:.0f} tok/s, KV {look.kv_bytes_per_s / 1e6:.1f} MB/s"
     )
 
 
 def line_of(look: FleetLook, now: datetime) -> tuple[str, ...]:
-    """A row under LINE_HEADING."""
+    """A row under LINE_HEADING; "-" where nothing was counted that it could be of."""
     ttft, itl = look.times_of("ttft"), look.times_of("itl")
-    times = (ttft.p50_ms, ttft.p95_ms, itl.p50_ms, itl.p95_ms)
+    times = ((t.count, ms) for t in (ttft, itl) for ms in (t.p50_ms, t.p95_ms))
     return (
         *(now.strftime("%H:%M:%S"), str(look.num_queued), str(look.num_in_flight)),
-        *(f"{each:.1f}" for each in times),
-        *(f"{look.hit_share:.0%}", f"{look.tokens_per_s:.0f}"),
+        *(f"{ms:.1f}" if count else "-" for count, ms in times),
+        *(_hit(look), f"{look.tokens_per_s:.0f}"),
         *(f"{look.kv_bytes_per_s / 1e6:.1f}", f"{look.used_share:.0%}"),
     )
+
+
+def _hit(look: FleetLook) -> str:
+    return f"{look.hit_share:.0%}" if look.lately.prompt_tokens else "-"
 
 
 def fitted(sheets: Sequence[Sheet], width: int) -> str:
@@ -176,7 +180,7 @@ def _pool_row(pool: Pool) -> tuple[str, ...]:
     return (
         *(pool.pool, f"{pool.ready}/{pool.members}", str(pool.running), str(pool.waiting)),
         *(f"{pool.used_share:.0%}", f"{pool.cached_share:.0%}", f"{pool.decode_step_ms:.1f}"),
-        *(f"{pool.prefill_tokens_per_s:.0f}", f"{pool.kv_bytes_per_s / 1e6:.1f}"),
+        *(f"{pool.prefill_tokens_per_s:.0f}", f"{pool.link_bytes_per_s / 1e6:.1f}"),
         str(pool.restarts),
     )
 

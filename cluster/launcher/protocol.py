@@ -23,6 +23,8 @@ class NodeFacts:
     num_cores: int
     free_memory_share: float
     """Of the memory beside GPUs."""
+    free_memory_share_now: float
+    """The same as it is now: less, by what of the fleet has started there since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ class RefusalReason(enum.StrEnum):
     NO_SUCH_POOL = "no_such_pool"
     BELOW_ONE = "below_one"
     GPUS = "gpus"
+    ROOM = "room"
     QUOTA = "quota"
     DISRUPTION = "disruption"
     NO_SUCH_WORKER = "no_such_worker"

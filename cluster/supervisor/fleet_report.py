@@ -39,8 +39,8 @@ class TakesOrders(Protocol):
     def states(self) -> list[PoolState]:
         """Of all pools, now."""
 
-    def take(self, order: ScaleOrder) -> ScalePlan:
-        """Begins it. Raises ScaleRefused."""
+    async def take(self, order: ScaleOrder) -> ScalePlan:
+        """Begins it, within a few seconds. Raises ScaleRefused."""
 
 
 class FleetReport:
@@ -95,22 +95,22 @@ class FleetReport:
             while True:
                 self._has_changed.clear()
                 try:
-                    self._obey(await link.report(self._report(), timeout_s=_TIMEOUT_S))
+                    await self._obey(await link.report(self._report(), timeout_s=_TIMEOUT_S))
                 except SplitserveError as failure:  # a router that starts again, most often
                     _log.debug("the router was not told of the fleet", cause=failure.message)
                 await until_one_ends(self._has_changed.wait(), self._sleep(REPORT_INTERVAL_S))
         finally:
             await link.close()
 
-    def _obey(self, reply: membership_pb2.SupervisorReportTaken) -> None:
+    async def _obey(self, reply: membership_pb2.SupervisorReportTaken) -> None:
         """The reply says that the answers of its report have come."""
-        self._answers = [self._answer_to(order) for order in reply.orders[:MAX_ORDERS]]
+        self._answers = [await self._answer_to(order) for order in reply.orders[:MAX_ORDERS]]
         if self._answers:
             self._has_changed.set()
 
-    def _answer_to(self, order: membership_pb2.ScaleOrder) -> membership_pb2.ScaleAnswer:
+    async def _answer_to(self, order: membership_pb2.ScaleOrder) -> membership_pb2.ScaleAnswer:
         try:
-            answer = plan_to_wire(self._sizes.take(order_from_wire(order)))
+            answer = plan_to_wire(await self._sizes.take(order_from_wire(order)))
         except ScaleRefused as refusal:
             answer = refusal_to_wire(refusal)
         answer.number = order.number

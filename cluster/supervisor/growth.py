@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from cluster.config import ServeOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
-from cluster.launcher.protocol import VISIBLE_DEVICES, ProcessSpec
+from cluster.launcher.protocol import VISIBLE_DEVICES, NodeFacts, ProcessSpec
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 from cluster.supervisor.fleet import Machine, num_ranks, plan_fleet
-from cluster.supervisor.pool import worker_name
+from cluster.supervisor.pool import pool_sizes, worker_name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,17 +31,34 @@ class Growth:
             _, planned = plan_fleet(self.options, self.machine)
         except ConfigError as refusal:
             raise ScaleRefused(RefusalReason.OPTIONS, refusal.message) from refusal
-        specs = [spec for spec in planned if spec.name in self.names]
+        specs = [self._in_what_is_free(spec) for spec in planned if spec.name in self.names]
         return self._on_free_gpus(specs, list(running)) if self._gpus else specs
 
     @property
     def num_gpus(self) -> int:
         """That all of them take."""
-        return len(self.names) * num_ranks(self.options, self.role) if self._gpus else 0
+        return self.num_ranks if self._gpus else 0
 
     @property
     def _gpus(self) -> tuple[str, ...]:
         return () if self.options.engine.device == "cpu" else self.machine.gpus
+
+    @property
+    def num_ranks(self) -> int:
+        """Of all of them."""
+        return len(self.names) * num_ranks(self.options, self.role)
+
+    def _in_what_is_free(self, spec: ProcessSpec) -> ProcessSpec:
+        """Where others have a share of its node's memory already, as if those were alone there."""
+        if (argv_at := spec.argv_at) is None:
+            return spec
+        num_all = sum(pool.num_workers for pool in pool_sizes(self.options))
+
+        def argv_beside_others(node: NodeFacts) -> tuple[str, ...]:
+            share = min(node.free_memory_share, node.free_memory_share_now * num_all)
+            return argv_at(dataclasses.replace(node, free_memory_share=share))
+
+        return dataclasses.replace(spec, argv_at=argv_beside_others)
 
     def _on_free_gpus(
         self, specs: list[ProcessSpec], running: list[ProcessSpec]

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from cluster.config import ServeOptions
+from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.launcher.protocol import ProcessSpec
 from cluster.logs import get_logger
@@ -28,6 +29,7 @@ from cluster.scaling.scaler import (
 from cluster.supervisor.child import Child, ChildState, StartFailed
 from cluster.supervisor.fleet import Machine
 from cluster.supervisor.growth import Growth, free_names
+from cluster.supervisor.place import CheckRoom, there_is_room
 from cluster.supervisor.pool import PoolSize
 from cluster.supervisor.reserve import Reserve
 from cluster.supervisor.supervisor import Supervisor
@@ -59,6 +61,7 @@ class Sizing:
         reserve: Reserve,
         *,
         free_memory_share: Callable[[], float],
+        check_room: CheckRoom = there_is_room,
         grace_s: float,
     ) -> None:
         """`free_memory_share`: of this machine, now. `grace_s`: for a worker that leaves."""
@@ -68,6 +71,7 @@ class Sizing:
         self._supervisor = supervisor
         self._reserve = reserve
         self._free_memory_share = free_memory_share
+        self._room = check_room
         self._grace_s = grace_s
         self._background = Background(nothing_needed)
 
@@ -76,8 +80,8 @@ class Sizing:
         """Of all pools, now."""
         return [self._state(pool) for pool in self._pools.values()]
 
-    def take(self, order: ScaleOrder) -> ScalePlan:
-        """Begins it, unless it is only to be judged. Raises ScaleRefused."""
+    async def take(self, order: ScaleOrder) -> ScalePlan:
+        """Begins it, unless it is only to be judged. One at a time. Raises ScaleRefused."""
         check_order(order, list(self._pools))
         pool = self._pools[order.pool]
         self._check_may_change(pool)
@@ -88,6 +92,7 @@ class Sizing:
         if order.size > before:
             growth = self._growth(wanted, order.size - before)
             specs = growth.specs(child.spec for child in self._supervisor.children)
+            await self._check_room(growth)
             plan = dataclasses.replace(plan, starting=growth.names, num_gpus=growth.num_gpus)
         elif order.size < before:
             plan = dataclasses.replace(plan, leaving=self._leaving(pool, order))
@@ -110,6 +115,12 @@ class Sizing:
                 f"the fleet began without {pool.size.name} workers and with warm spares; start it "
                 f"again with --{pool.size.name} 1",
             )
+
+    async def _check_room(self, growth: Growth) -> None:
+        try:
+            await self._room(growth.num_ranks)
+        except ConfigError as refusal:
+            raise ScaleRefused(RefusalReason.ROOM, refusal.message) from refusal
 
     def _growth(self, wanted: PoolSize, number: int) -> Growth:
         sizes = {pool.size.role: pool.size for pool in self._pools.values()} | {wanted.role: wanted}

@@ -29,7 +29,7 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
         options: RouterOptions,
     ) -> None:
         """`clock`: by which requests are stamped."""
-        self._options = options
+        self._options = options_to_wire(options)
         self._decisions = decisions
         self._prices = prices
         self._clock = clock
@@ -54,7 +54,7 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
         self, request: router_admin_pb2.OptionsRequest, context: grpc.aio.ServicerContext
     ) -> router_admin_pb2.OptionsResponse:
         """What this router was started with."""
-        return options_to_wire(self._options)
+        return self._options
 
     async def Price(
         self, request: router_admin_pb2.PriceRequest, context: grpc.aio.ServicerContext

@@ -8,10 +8,13 @@ from dataclasses import asdict
 
 import grpc
 
+from cluster.errors import InvalidRequest
+from cluster.rpc import abort
 from protos import fleet_watch_pb2, fleet_watch_pb2_grpc
 from router.control.kv_links import KvLinks
 from router.dispatch.admission import Admission
 from router.dispatch.in_flight import InFlight, TakenRequest
+from router.fleet.stage import RequestStage
 from router.telemetry.decisions import DecisionLog
 from router.telemetry.diary import Diary
 from router.telemetry.lately import Lately
@@ -47,7 +50,12 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
     async def Requests(
         self, request: fleet_watch_pb2.RequestsRequest, context: grpc.aio.ServicerContext
     ) -> fleet_watch_pb2.RequestsResponse:
-        """Those that are asked for; who ends while others are looked at is left out."""
+        """Those that are asked for; who ends while others are looked at is left out. A stage that
+        there is not is refused."""
+        if request.stage and request.stage not in list(RequestStage):
+            known = ", ".join(RequestStage)
+            refusal = InvalidRequest(f"stage is {request.stage!r}; allowed: {known}", param="stage")
+            await abort(context, refusal)
         wanted, has_more = list[fleet_watch_pb2.InFlight](), False
         limit = _limit_of(request.limit)
         everyone = self._in_flight.in_order(newest_first=request.newest_first)

@@ -8,12 +8,10 @@ copies of some 15 numbers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
 
 from cluster.deadline import Sleep
 from router.page.snapshot import Series
-from router.telemetry.quick_histogram import Buckets
+from router.telemetry.quick_histogram import Buckets, quantile_ms
 
 STEP_S = 5.0
 NUM_STEPS = 60
@@ -59,17 +57,3 @@ class _Recent:
 
     def columns(self) -> list[list[float | None]]:
         return [list(column) for column in zip(*self._steps, strict=True)]
-
-
-def quantile_ms(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
-    """In a straight line through its bucket, in ms; above the last bound, that bound. None where
-    nothing was counted. `bounds` in seconds; `counts` has one more."""
-    rank = share * sum(counts)
-    if not rank:
-        return None
-    edges = pairwise((0.0, *bounds, bounds[-1]))
-    for (low, high), so_far, count in zip(edges, accumulate(counts), counts, strict=True):
-        if so_far >= rank:
-            inside = (rank - (so_far - count)) / count
-            return round(1000 * (low + (high - low) * inside), 3)
-    raise AssertionError("the ranks end with the counts")

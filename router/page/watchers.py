@@ -2,6 +2,9 @@
 
 nobody -> one comes: snapshots begin, one a second, the newest for each -> all leave: they end
 
+Whoever has not signed in watches while there is room: when all places are taken, the one of them
+that has watched longest makes room for an operator.
+
 A watcher that is slow misses snapshots, for it has room for the newest alone; one that takes none
 at all for a while is cut by its connection (router/api/http/exchange.py).
 """
@@ -71,6 +74,8 @@ class Watchers:
     @contextmanager
     def watching(self, sight: Sight) -> Iterator[PageWatcher]:
         """A place, until the block ends. Raises NotReady where there is none."""
+        if sight is Sight.NAMES and len(self._watchers) >= MAX_WATCHERS:
+            self._make_room()
         if len(self._watchers) >= MAX_WATCHERS or self._is_closed:
             raise NotReady(f"{len(self._watchers)} others watch; at most {MAX_WATCHERS} can")
         watcher = PageWatcher(sight)
@@ -88,6 +93,12 @@ class Watchers:
         self._is_closed = True
         for watcher in self._watchers:
             watcher.end()
+
+    def _make_room(self) -> None:
+        longest = (each for each in self._watchers if each.sight is not Sight.NAMES)
+        if (stranger := next(longest, None)) is not None:
+            del self._watchers[stranger]
+            stranger.end()
 
     async def _show(self) -> None:
         """Until nobody watches. Where a snapshot fails all who watch are cut: they come again."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cluster.deadline import Clock, Sleep
 from router.telemetry.metrics import RouterMetrics
-from router.telemetry.quick_histogram import Buckets
+from router.telemetry.quick_histogram import Buckets, quantile_ms
 
 WINDOW_S = 10
 MARK_EVERY_S = 1.0
@@ -93,20 +93,6 @@ class Lately:
 
 
 def quantiles_of(bounds_s: Sequence[float], counts: Sequence[int]) -> StageQuantiles:
-    """Of observations in seconds, counted as Buckets do."""
-    return StageQuantiles(
-        sum(counts), *(1000 * _quantile_s(bounds_s, counts, share) for share in (0.5, 0.95))
-    )
-
-
-def _quantile_s(bounds_s: Sequence[float], counts: Sequence[int], share: float) -> float:
-    """As if those of a bucket lay evenly in it; of those above all bounds the last one."""
-    left = share * sum(counts)
-    if not left:
-        return 0.0
-    for at, count in enumerate(counts[:-1]):
-        if count and left <= count:
-            low_s = bounds_s[at - 1] if at else 0.0
-            return low_s + (bounds_s[at] - low_s) * left / count
-        left -= count
-    return bounds_s[-1]
+    """Of observations in seconds, counted as Buckets do; 0 ms where there are none."""
+    p50_ms, p95_ms = (quantile_ms(bounds_s, counts, share) or 0.0 for share in (0.5, 0.95))
+    return StageQuantiles(sum(counts), p50_ms, p95_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import ceil, log
 
 from prometheus_client import CollectorRegistry
@@ -23,6 +23,20 @@ def finer(bounds: Sequence[float]) -> tuple[float, ...]:
         found += [low * (high / low) ** (step / steps) for step in range(1, steps)]
         found.append(high)
     return tuple(found)
+
+
+def quantile_ms(bounds_s: Sequence[float], counts: Sequence[int], share: float) -> float | None:
+    """Of seconds, counted as Buckets do: as if those of a bucket lay evenly in it, in ms; of those
+    above the last bound, that bound. None where nothing was counted."""
+    rank = share * sum(counts)
+    if not rank:
+        return None
+    edges = pairwise((0.0, *bounds_s, bounds_s[-1]))
+    for (low, high), so_far, count in zip(edges, accumulate(counts), counts, strict=True):
+        if so_far >= rank:
+            inside = (rank - (so_far - count)) / count
+            return round(1000 * (low + (high - low) * inside), 3)
+    raise AssertionError("the ranks end with the counts")
 
 
 class Buckets:

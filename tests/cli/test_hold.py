@@ -27,6 +27,7 @@ class PlayedRouter:
     states: list[str] = field(default_factory=lambda: ["drained"])
     """As it shows them; "drained" is so by its own field as well, and by that alone."""
     reason: str = ""
+    kind_before: str = ""
     failure: SplitserveError | None = None
     given: list[Any] = field(default_factory=list)
     num_looks: int = 0
@@ -48,6 +49,7 @@ class PlayedRouter:
         return membership_pb2.HoldAnswer(
             worker_id=order.worker_id,
             role="decode",
+            kind_before=self.kind_before,
             kind=order.kind,
             num_requests=3,
             cached_tokens=480,
@@ -111,6 +113,15 @@ def test_a_trial_gives_no_order_and_yes_asks_nobody(
     agreed = () if words == ("uncordon",) else ("--yes",)
     assert run(monkeypatch, router, *words, "decode-0", *agreed).exit_code == 0
     assert router.given == [("decode-0", kind, False)]
+
+
+def test_an_order_that_changes_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(monkeypatch, PlayedRouter(), "uncordon", "decode-0")
+    assert (done.exit_code, done.stderr) == (0, "decode-0 is not held: nothing changes\n")
+    again = run(monkeypatch, PlayedRouter(kind_before="cordon"), "cordon", "decode-0", "--yes")
+    assert again.exit_code == 0 and "decode-0 is cordoned already" in again.stderr
+    first = run(monkeypatch, PlayedRouter(kind_before="cordon"), "uncordon", "decode-0")
+    assert "nothing changes" not in first.stderr
 
 
 def test_a_refusal_is_exit_code_4_unless_forced_and_an_unknown_worker_1(

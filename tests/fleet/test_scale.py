@@ -78,19 +78,24 @@ async def until_prefill_workers(fleet, number: int) -> None:
     await asyncio.to_thread(wait_for, are_there, timeout_s=60, what=f"{number} prefill workers")
 
 
-async def test_prefill_from_one_to_two_and_back_under_load_fails_no_request(pair_fleet, reference):
-    async with load_on(pair_fleet, reference) as load:
-        grown = await scale(pair_fleet, "prefill=2")
+async def scaled_up_and_down(fleet, reference):
+    """prefill=1, 2 and 1 again, under load."""
+    async with load_on(fleet, reference) as load:
+        grown = await scale(fleet, "prefill=2")
         assert grown.returncode == 0, grown.stdout + grown.stderr
         assert "prefill-1" in grown.stdout
-        await until_prefill_workers(pair_fleet, 2)
+        await until_prefill_workers(fleet, 2)
         num_before = load.num_right
-        shrunk = await scale(pair_fleet, "prefill=1")
+        shrunk = await scale(fleet, "prefill=1")
         assert shrunk.returncode == 0, shrunk.stdout + shrunk.stderr
         assert "cached tokens are lost" in shrunk.stdout + shrunk.stderr
-        await until_prefill_workers(pair_fleet, 1)
-        refused = await scale(pair_fleet, "decode=0")
+        await until_prefill_workers(fleet, 1)
+        refused = await scale(fleet, "decode=0")
         assert (refused.returncode, "refused (below_one)" in refused.stderr) == (4, True)
     assert load.faults == []
     assert load.num_right > num_before > 0
-    await asyncio.to_thread(wait_for, lambda: is_quiet(pair_fleet), timeout_s=60, what="quiet")
+    await asyncio.to_thread(wait_for, lambda: is_quiet(fleet), timeout_s=60, what="quiet")
+
+
+async def test_prefill_from_one_to_two_and_back_under_load_fails_no_request(pair_fleet, reference):
+    await scaled_up_and_down(pair_fleet, reference)

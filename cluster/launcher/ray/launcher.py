@@ -96,9 +96,11 @@ class RayLauncher:
     def _node_of(self, host: Host) -> NodeFacts:
         """As it was before anything of this fleet was there: one that is started again beside
         others has the same share as before."""
-        facts = host.facts
+        node = host.facts.node
         return replace(
-            self._nodes.setdefault(facts.machine, facts.node), address=facts.node.address
+            self._nodes.setdefault(host.facts.machine, node),
+            address=node.address,
+            free_memory_share_now=node.free_memory_share_now,
         )
 
     async def _launched(self, spec: ProcessSpec, start: str, host: Host) -> RemoteProcess:

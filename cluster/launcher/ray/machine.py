@@ -48,6 +48,7 @@ class HostFacts:
 def own_facts(ray: Any) -> HostFacts:
     """Of this process, which is a driver or an actor of Ray's."""
     context, address = ray.get_runtime_context(), str(ray.util.get_node_ip_address())
+    free_share = free_memory_share()
     return HostFacts(
         node_id=str(context.get_node_id()),
         machine=this_machine(),
@@ -60,7 +61,8 @@ def own_facts(ray: Any) -> HostFacts:
         node=NodeFacts(
             address=address,
             num_cores=available_cores(),
-            free_memory_share=free_memory_share(),
+            free_memory_share=free_share,
+            free_memory_share_now=free_share,
         ),
     )
 

@@ -21,6 +21,7 @@ from cluster.launcher.ray.bundles import (
     Resources,
     can_ever_fit,
     fits_one_node,
+    num_that_fit,
     table_of_what_is_asked,
 )
 from cluster.launcher.ray.library import RayHandle
@@ -91,6 +92,14 @@ def check_size(
     `first_node` as for `place_group`."""
     if not can_ever_fit(bundles, session.nodes(), first_node):
         raise _refusal(session, bundles, first_node, "the cluster does not have that much")
+
+
+def check_free(session: RaySession, bundles: Sequence[Resources]) -> None:
+    """Raises ConfigError where nodes have less room now than equal bundles take. Asks for nothing,
+    and so holds nothing: others may be sooner."""
+    nodes = session.nodes()
+    if sum(num_that_fit(bundles[0], node.free) for node in nodes) < len(bundles):
+        raise _refusal(session, bundles, None, "others hold it")
 
 
 def group_of(session: RaySession, name: str | None) -> PlacedGroup | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli.bundle import archive as archives
+from cli.bundle import make
 from cli.bundle.archive import Archive
 from cli.bundle.make import gather
 from cli.bundle.parts import BundlePart
@@ -143,6 +144,21 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     done = cli("support-bundle", "-o", str(tmp_path / "out.tar.gz"), "--no-doctor")
     assert done.returncode == 2 and "is there already" in done.stderr
     assert (tmp_path / "out.tar.gz").read_text() == "mine"
+
+
+def test_that_the_doctor_looks_as_well_is_said_before_he_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said_before = []
+
+    async def findings() -> object:
+        said_before.append(capsys.readouterr().err)
+        return []
+
+    monkeypatch.setattr(make, "doctor_part", lambda: BundlePart("doctor.json", findings))
+    monkeypatch.setattr(make, "fleet_parts", lambda dialer, router: [])
+    make.make_bundle(tmp_path / "out.tar.gz", "nobody:1")
+    assert "the doctor looks at this machine" in said_before[0]
 
 
 def part(name: str, content: object) -> BundlePart:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from cli import main, question
 from cli.config.contexts import change_context
-from cli.contexts import CONTEXTS_VARIABLE, contexts_path, read_contexts
+from cli.context_file import CONTEXTS_VARIABLE, contexts_path, read_contexts
 from cli.fleet_address import DEFAULT_ROUTER, resolve_fleet
 from cli.fleet_options import _commands
 from cluster.errors import ConfigError

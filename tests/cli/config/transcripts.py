@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 from cli.config import differences
 from cli.doctor import examine
 from cli.main import app
+from cluster.deadline import Deadline
 from protos import worker_pb2
 from tests.cli.doctor.played_fleet import PlayedFleet, carried, given_up, member
 from tests.cli.inspect.fake_router import ADDRESS, FakeRouter
@@ -27,7 +30,8 @@ asks a fleet takes `--context NAME`. A flag wins over a variable (`SPLITSERVE_GR
 `SPLITSERVE_CONTEXT`, `SPLITSERVE_JOIN_TOKEN`, `SPLITSERVE_FLEET_TLS`), that over the context,
 that over the default; what `--context` names wins over variables. `--grpc` without `--context`,
 and `SPLITSERVE_GRPC` beside a context that is merely current, leave the context out altogether,
-so that its token goes to no other address. Of several routers the first that listens is asked.
+so that its token goes to no other address. `--context none` leaves the current one out for one
+command, and `config use-context none` for all. Of several routers the first that listens is asked.
 """
 _CONTEXT_WORDS = (
     (
@@ -111,6 +115,11 @@ def _pairs() -> str:
     fleet = PlayedFleet([member(name) for name in ("decode-0", "prefill-0", "prefill-1")], frames)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(examine, "GrpcDialer", lambda token: fleet)
+        ticks = itertools.count()
+        ticking = SimpleNamespace(
+            after=lambda limit_s: Deadline.after(limit_s, lambda: 0.0042 * next(ticks))
+        )
+        patch.setattr(examine, "Deadline", ticking)
         patch.setattr(examine.time, "perf_counter", lambda: 0.0)
         return _transcripts([("doctor", "--pairs")])
 

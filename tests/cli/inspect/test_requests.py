@@ -1,4 +1,4 @@
-"""What `get requests`, `describe request`, `get routes` and `events` say."""
+"""What `get requests`, `describe request`, `get links` and `events` say."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import json
 
 import pytest
 import yaml
+from typer.testing import CliRunner, Result
 
+from cli import question
 from cli.inspect.events import follow_events
+from cli.inspect_commands import Stages
+from cli.main import app
 from cluster.errors import WorkerLost, WrongToken
+from router.fleet.stage import RequestStage
 from tests.cli.inspect.fake_router import ADDRESS, FakeRouter, run
 from tests.cli.inspect.made_up_watch import four_events
 
@@ -39,7 +44,20 @@ def test_filters_are_the_router_s_to_apply_and_of_requests_alone(
         assert run(monkeypatch, FakeRouter(), "get", "workers", *wrong).exit_code == 2
 
 
-def test_a_request_is_described_and_one_that_is_over_is_told_elsewhere(
+def test_the_stages_of_the_command_are_those_of_a_router() -> None:
+    assert list(map(str, Stages)) == list(map(str, RequestStage))
+
+
+@pytest.mark.parametrize("noun", ["workers", "pools", "leases"])
+def test_a_limit_is_refused_of_what_is_listed_whole(
+    monkeypatch: pytest.MonkeyPatch, noun: str
+) -> None:
+    done = run(monkeypatch, FakeRouter(), "get", noun, "--limit", "2")
+    assert done.exit_code == 2 and "--limit: of requests or links" in done.stderr
+    assert run(monkeypatch, FakeRouter(), "get", "links", "--limit", "2").exit_code == 0
+
+
+def test_a_request_is_described_also_one_that_ended_since_it_was_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "7f3a-0123456789ab"
@@ -47,12 +65,43 @@ def test_a_request_is_described_and_one_that_is_over_is_told_elsewhere(
         run(monkeypatch, FakeRouter(), "describe", "request", name, "-o", "yaml").stdout
     )
     assert (told["stage"], told["answer_tokens"], told["deadline_s"]) == ("decode", 512, 18.75)
+    name = "9c1d-0123456789ab"
+    [told] = json.loads(
+        run(monkeypatch, FakeRouter(), "describe", "request", name, "-o", "json").stdout
+    )
+    assert (told["request_id"], told["stage"], told["ended_ms"]) == (name, "over", 134.0)
     done = run(monkeypatch, FakeRouter(), "describe", "request", "gone")
-    assert (done.exit_code, done.stdout) == (1, "") and "splitserve explain" in done.stderr
+    assert (done.exit_code, done.stdout) == (1, "") and "too long ago" in done.stderr
 
 
-def test_routes_have_the_rate_that_they_are_priced_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = json.loads(run(monkeypatch, FakeRouter(), "get", "routes", "-o", "json").stdout)
+class Routers:
+    """A Dialer of several."""
+
+    def __init__(self, **routers: FakeRouter) -> None:
+        self.routers = routers
+
+    def operator(self, address: str) -> FakeRouter:
+        return self.routers[address.partition(":")[0]]
+
+
+def test_of_several_routers_each_is_asked_for_a_request_until_one_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away = FakeRouter(failure=WorkerLost("nobody there"))
+    dialer = Routers(one=FakeRouter(traces=[]), away=away, two=FakeRouter())
+
+    def described(name: str, routers: str = "one:1,away:1,two:1") -> Result:
+        monkeypatch.setattr(question, "GrpcDialer", lambda token: dialer)
+        return CliRunner().invoke(app, ["describe", "request", name, "--grpc", routers])
+
+    done = described("9c1d-0123456789ab")
+    assert done.exit_code == 0 and "over" in done.stdout and "away:1" in done.stderr
+    assert described("gone").exit_code == 1
+    assert described("gone", "away:1").exit_code == 3
+
+
+def test_links_have_the_rate_that_they_are_priced_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = json.loads(run(monkeypatch, FakeRouter(), "get", "links", "-o", "json").stdout)
     assert [(each["priced_bytes_per_s"], each["is_measured"]) for each in told] == [
         (2.5e9, True),
         (1e9, False),

@@ -15,13 +15,14 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
 from cli.inspect.live import show_live
-from cli.inspect.top import LINE_HEADING, fitted, look_of, sheets_of
+from cli.inspect.top import LINE_HEADING, fitted, headline, line_of, look_of, sheets_of
 from cluster.errors import WorkerLost, WrongToken
-from protos import membership_pb2
+from protos import fleet_watch_pb2, membership_pb2
 from tests.cli.inspect.fake_router import ADDRESS, FakeRouter, run, two_pools
 from tests.cli.inspect.made_up_watch import last_seconds
 from tests.cli.run_cli import ROOT, clean_environ
@@ -95,6 +96,16 @@ def test_without_a_terminal_each_look_is_a_line_under_one_heading(
     assert heading.split() == " ".join(LINE_HEADING).split()
     assert len(lines) == 3 and all(line.split()[3] == "212.0" for line in lines)
     assert told.err.count("does not answer") == 1
+
+
+def test_what_was_not_counted_has_no_number() -> None:
+    members = membership_pb2.MembersResponse(members=two_pools(), uptime_s=60.0)
+    look = look_of(members, fleet_watch_pb2.LatelyResponse(window_s=10.0))
+    row = dict(zip(LINE_HEADING, line_of(look, datetime(2026, 11, 23, 8, 0)), strict=True))
+    unknown = {name for name, cell in row.items() if cell == "-"}
+    assert unknown == {"TTFT P50", "TTFT P95", "ITL P50", "ITL P95", "HIT"}
+    assert (row["TOK/S"], row["QUEUED"]) == ("0", "0")
+    assert "hit -" in headline(look)
 
 
 def test_who_may_not_ask_is_refused() -> None:

@@ -15,8 +15,16 @@ _HEAD = """# Looking at a running fleet
 Each command asks one router (`--grpc HOST:PORT`, by default `127.0.0.1:50051`, or a named
 fleet's: see "Named fleets") under the fleet's join token, and changes nothing. `-o
 table|wide|json|yaml` is the form of the answer; `--watch` asks again every two seconds
-(`--interval`). Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 there is no such
-thing, 2 wrong usage, 3 no router answers, 4 refused.
+(`--interval`). Data goes to stdout, all else to stderr.
+
+| exit code | of every command |
+|---|---|
+| 0 | done |
+| 1 | no such thing, a check has found something, or it was not agreed to or not reached in time |
+| 2 | wrong usage: a flag, an argument, a variable, a file |
+| 3 | no router or API server answers |
+| 4 | refused, and nothing was changed; the reason is on stderr |
+| 130 | ended by Ctrl-C; a live `top` ends so with 0 |
 
 Numbers are those of each worker's last beat. What follows was printed by these commands, of a fleet
 whose numbers are made up (`python -m tests.cli.inspect.transcripts`).
@@ -30,7 +38,7 @@ _SHOWN = (
     ("get", "requests"),
     ("get", "requests", "--stage", "queued", "-o", "wide"),
     ("describe", "request", "7f3a-0123456789ab"),
-    ("get", "routes"),
+    ("get", "links"),
     ("events",),
     ("top", "--once"),
     ("blocks",),

@@ -399,7 +399,9 @@ def words_at(address: str, cores: int = 8, free: float = 1.0, **flags: object) -
     options = load_options(ServeOptions, {"grpc_port": "7000", **flags}, environ={})
     _, (worker, *_) = plan_fleet(options, Machine(8, address="10.0.0.1"))
     assert worker.ranks == 1 and worker.argv_at is not None
-    node = NodeFacts(address=address, num_cores=cores, free_memory_share=free)
+    node = NodeFacts(
+        address=address, num_cores=cores, free_memory_share=free, free_memory_share_now=free
+    )
     return set(worker.argv_at(node))
 
 

@@ -26,7 +26,7 @@ class PlayedSizes:
 
     states = [PoolState(name="prefill", num_wanted=1, num_present=1, num_ready=1, generation=3)]
 
-    def take(self, order: ScaleOrder) -> ScalePlan:
+    async def take(self, order: ScaleOrder) -> ScalePlan:
         if order.size > 2:
             raise ScaleRefused(RefusalReason.GPUS, "there are two")
         return ScalePlan(pool=order.pool, size_before=1, size=order.size, starting=("prefill-1",))

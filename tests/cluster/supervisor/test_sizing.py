@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cluster.config import EngineOptions, ServeOptions
-from cluster.launcher.protocol import ProcessSpec
+from cluster.errors import ConfigError
+from cluster.identity import Role
+from cluster.launcher.protocol import NodeFacts, ProcessSpec
 from cluster.process.backoff import Backoff
 from cluster.process.startup import StartupFailed, StartupReady
 from cluster.scaling.scaler import PoolState, RefusalReason, ScaleOrder, ScaleRefused
 from cluster.supervisor.fleet import Machine, plan_fleet
+from cluster.supervisor.growth import Growth
 from cluster.supervisor.pool import pool_sizes
 from cluster.supervisor.sizing import Sizing
 from cluster.supervisor.supervisor import Supervisor
@@ -37,6 +40,7 @@ class SizedFleet:
             engine=EngineOptions(device="cuda" if gpus else "cpu"),
         )
         self.machine = Machine(8, gpus)
+        self.num_ranks_more = 100
         self.time = VirtualTime()
         self.launcher = StayingLauncher(self.time)
         self.played = PlayedFleet(**sizes)
@@ -54,8 +58,13 @@ class SizedFleet:
             self.supervisor,
             self.played.reserve,
             free_memory_share=lambda: 0.5,
+            check_room=self.check_room,
             grace_s=30.0,
         )
+
+    async def check_room(self, num_ranks: int) -> None:
+        if num_ranks > self.num_ranks_more:
+            raise ConfigError(f"there is no room for {num_ranks} rank(s)")
 
     async def begin(self) -> SizedFleet:
         await self.supervisor.start(plan_fleet(self.options, self.machine))
@@ -78,9 +87,9 @@ class SizedFleet:
         child = next(c for c in self.supervisor.children if c.spec.name == name)
         return child.spec.environ["CUDA_VISIBLE_DEVICES"]
 
-    def refusal_of(self, order: ScaleOrder) -> RefusalReason:
+    async def refusal_of(self, order: ScaleOrder) -> RefusalReason:
         with pytest.raises(ScaleRefused) as refused:
-            self.sizing.take(order)
+            await self.sizing.take(order)
         return refused.value.reason
 
 
@@ -96,7 +105,7 @@ def order(pool: str, size: int, *leaving: str, is_dry_run: bool = False) -> Scal
 
 
 async def test_a_pool_grows_by_a_worker_under_the_first_free_name(fleet: SizedFleet) -> None:
-    plan = fleet.sizing.take(order("prefill", 2))
+    plan = await fleet.sizing.take(order("prefill", 2))
     await settle()
     assert plan.starting == ("prefill-1",) and plan.size_before == 1
     assert fleet.names == ["decode-0", "decode-1", "prefill-0", "prefill-1", "router"]
@@ -104,13 +113,13 @@ async def test_a_pool_grows_by_a_worker_under_the_first_free_name(fleet: SizedFl
 
 
 async def test_the_worker_that_was_named_leaves_and_is_not_started_again(fleet: SizedFleet) -> None:
-    plan = fleet.sizing.take(order("decode", 1, "decode-0"))
+    plan = await fleet.sizing.take(order("decode", 1, "decode-0"))
     await fleet.time.advance(60.0)
     assert plan.leaving == ("decode-0",)
     assert fleet.names == ["decode-1", "prefill-0", "router"]
     assert fleet.pool("decode").is_settled
     assert fleet.supervisor.loss is None
-    fleet.sizing.take(order("decode", 2))
+    await fleet.sizing.take(order("decode", 2))
     await settle()
     assert "decode-0" in fleet.names
 
@@ -122,7 +131,7 @@ async def test_a_worker_that_is_lost_while_it_leaves_is_gone_and_is_not_started_
     place = next(i for i, child in enumerate(children) if child.spec.name == "decode-0")
     leaving = fleet.launcher.processes[place]
     leaving.is_kept = True
-    fleet.sizing.take(order("decode", 1, "decode-0"))
+    await fleet.sizing.take(order("decode", 1, "decode-0"))
     await settle()
     assert not fleet.pool("decode").is_settled
     leaving.end(-9)
@@ -132,34 +141,34 @@ async def test_a_worker_that_is_lost_while_it_leaves_is_gone_and_is_not_started_
 
 
 async def test_a_dry_run_says_the_same_and_changes_nothing(fleet: SizedFleet) -> None:
-    plan = fleet.sizing.take(order("decode", 1, is_dry_run=True))
+    plan = await fleet.sizing.take(order("decode", 1, is_dry_run=True))
     await settle()
     assert plan.leaving == ("decode-1",)
     assert "decode-1" in fleet.names and fleet.pool("decode").generation == 1
 
 
 async def test_what_cannot_be_is_refused_with_a_reason(fleet: SizedFleet) -> None:
-    assert fleet.refusal_of(order("encode", 2)) is RefusalReason.NO_SUCH_POOL
-    assert fleet.refusal_of(order("decode", 0)) is RefusalReason.BELOW_ONE
-    assert fleet.refusal_of(order("decode", 1, "decode-7")) is RefusalReason.NO_SUCH_WORKER
+    assert await fleet.refusal_of(order("encode", 2)) is RefusalReason.NO_SUCH_POOL
+    assert await fleet.refusal_of(order("decode", 0)) is RefusalReason.BELOW_ONE
+    assert await fleet.refusal_of(order("decode", 1, "decode-7")) is RefusalReason.NO_SUCH_WORKER
 
 
 async def test_a_pool_on_its_way_is_left_alone_until_it_is_there(fleet: SizedFleet) -> None:
     fleet.launcher.are_ready = False
-    fleet.sizing.take(order("prefill", 2))
+    await fleet.sizing.take(order("prefill", 2))
     await settle()
-    assert fleet.refusal_of(order("prefill", 3)) is RefusalReason.CHANGING
+    assert await fleet.refusal_of(order("prefill", 3)) is RefusalReason.CHANGING
     assert not fleet.pool("prefill").is_settled
     fleet.launcher.processes[-1].say(StartupReady("127.0.0.1:9"))
     await settle()
-    fleet.sizing.take(order("prefill", 3, is_dry_run=True))
+    await fleet.sizing.take(order("prefill", 3, is_dry_run=True))
 
 
 async def test_a_worker_that_does_not_start_is_given_up_and_the_pool_says_why(
     fleet: SizedFleet,
 ) -> None:
     fleet.launcher.are_ready = False
-    fleet.sizing.take(order("prefill", 2))
+    await fleet.sizing.take(order("prefill", 2))
     await settle()
     fleet.launcher.processes[-1].say(StartupFailed("out_of_memory", "no room for the model"))
     await fleet.time.advance(10.0)
@@ -174,14 +183,14 @@ async def test_a_machine_that_makes_no_process_is_said_and_the_pool_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(fleet.launcher, "launch", _no_process)
-        fleet.sizing.take(order("prefill", 2))
+        await fleet.sizing.take(order("prefill", 2))
         await settle()
     state = fleet.pool("prefill")
     assert state.num_wanted == state.num_present == 1 and "no more processes" in state.problem
-    fleet.sizing.take(order("prefill", 2))
+    await fleet.sizing.take(order("prefill", 2))
     await settle()
     assert fleet.pool("prefill").is_settled
-    fleet.sizing.take(order("prefill", 1))
+    await fleet.sizing.take(order("prefill", 1))
     await fleet.time.advance(60.0)
     assert fleet.pool("prefill").is_settled and fleet.supervisor.loss is None
 
@@ -192,29 +201,60 @@ async def _no_process(spec: ProcessSpec) -> PlayedProcess:
 
 async def test_a_new_worker_takes_a_gpu_that_no_other_has_or_is_refused() -> None:
     fleet = await SizedFleet(prefill=1, decode=1, gpus=("0", "1", "2")).begin()
-    assert fleet.refusal_of(order("decode", 3)) is RefusalReason.GPUS
-    assert fleet.sizing.take(order("decode", 2)).num_gpus == 1
+    assert await fleet.refusal_of(order("decode", 3)) is RefusalReason.GPUS
+    assert await fleet.sizing.take(order("decode", 2)).num_gpus == 1
     await settle()
     assert fleet.environ_of("decode-1") == "2"
-    assert fleet.refusal_of(order("prefill", 2)) is RefusalReason.GPUS
-    fleet.sizing.take(order("decode", 1, "decode-0"))
+    assert await fleet.refusal_of(order("prefill", 2)) is RefusalReason.GPUS
+    await fleet.sizing.take(order("decode", 1, "decode-0"))
     await fleet.time.advance(60.0)
-    fleet.sizing.take(order("prefill", 2))
+    await fleet.sizing.take(order("prefill", 2))
     await settle()
     assert fleet.environ_of("prefill-1") == "1"
     await fleet.end()
 
 
+async def test_what_the_place_has_no_room_for_is_refused_before_anything_is_changed(
+    fleet: SizedFleet,
+) -> None:
+    fleet.num_ranks_more = 1
+    assert await fleet.refusal_of(order("prefill", 3)) is RefusalReason.ROOM
+    assert await fleet.refusal_of(order("prefill", 3, is_dry_run=True)) is RefusalReason.ROOM
+    assert fleet.pool("prefill").generation == 1
+    await fleet.sizing.take(order("prefill", 2))
+    await settle()
+    assert fleet.pool("prefill").is_settled
+
+
+def test_a_new_worker_on_a_node_has_the_memory_that_others_there_have_left() -> None:
+    """Two workers have four tenths each of what was free; a third takes what is left."""
+    machine = Machine(8, address="10.0.0.1")
+    growth = Growth(ServeOptions(prefill=2, decode=1), machine, Role.PREFILL, ("prefill-1",))
+    [spec] = growth.specs([])
+    assert spec.argv_at is not None
+
+    def share_of(now: float) -> float:
+        node = NodeFacts(
+            address="10.0.0.1", num_cores=8, free_memory_share=0.9, free_memory_share_now=now
+        )
+        words = spec.argv_at(node)  # type: ignore[misc]
+        [share] = [word for word in words if word.startswith("--memory-share=")]
+        return float(share.partition("=")[2])
+
+    assert share_of(0.9) == pytest.approx(3 * share_of(0.1), rel=0.01)
+    assert share_of(0.1) < 0.1
+
+
 async def test_workers_that_share_one_gpu_get_no_other_beside_them() -> None:
     fleet = await SizedFleet(prefill=1, decode=1, gpus=("0",)).begin()
-    assert fleet.refusal_of(order("decode", 2)) is RefusalReason.GPUS
+    assert await fleet.refusal_of(order("decode", 2)) is RefusalReason.GPUS
     await fleet.end()
 
 
 async def test_a_spare_takes_the_new_place_and_a_new_worker_is_the_spare() -> None:
     fleet = await SizedFleet(prefill=1, decode=1, decode_warm_spares=1).begin()
     assert fleet.played.in_place == ["decode-0"]
-    fleet.sizing.take(order("decode", 2))
+    await fleet.sizing.take(order("decode", 2))
     await settle()
     assert fleet.played.in_place == ["decode-0", "decode-1"]
     assert [spare.name for spare in fleet.played.reserve.spares] == ["decode-2"]

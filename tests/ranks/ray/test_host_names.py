@@ -20,7 +20,9 @@ def at(machine: str, host_name: str, uid: int = 1000) -> HostFacts:
         uid=uid,
         born=0,
         niceness=0,
-        node=NodeFacts(address="10.0.0.1", num_cores=2, free_memory_share=1.0),
+        node=NodeFacts(
+            address="10.0.0.1", num_cores=2, free_memory_share=1.0, free_memory_share_now=1.0
+        ),
     )
 
 

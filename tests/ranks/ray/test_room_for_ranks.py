@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.launcher.ray.placing import PLACE_TIMEOUT_S, group_of, place_group
+from cluster.launcher.ray.placing import PLACE_TIMEOUT_S, check_free, group_of, place_group
 from cluster.launcher.ray.session import RaySession, check_somebody_listens
 from tests.ranks.ray.cluster_room import ONE, RANKS_PER_NODE, groups_that_stand, room_held
 
@@ -34,6 +34,14 @@ def test_room_that_others_hold_is_waited_for_and_then_refused(session: RaySessio
     ):
         place_group(session, "late", [ONE] * 2, timeout_s=0.3)
     assert str(refused.value).count("splitserve_rank 0") == 2
+
+
+def test_room_is_looked_for_without_taking_it(session: RaySession) -> None:
+    with room_held(session, RANKS_PER_NODE):
+        check_free(session, [ONE] * RANKS_PER_NODE)
+        with pytest.raises(ConfigError, match="others hold it"):
+            check_free(session, [ONE] * (RANKS_PER_NODE + 1))
+        check_free(session, [ONE] * RANKS_PER_NODE)
 
 
 def test_room_that_is_given_back_meanwhile_is_taken(session: RaySession) -> None:

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from cluster.dial.dialer import OperatorLink
 from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.errors import InvalidRequest
 from cluster.identity import WorkerKey
 from cluster.membership.hold import HoldKind
 from cluster.rpc import RpcServer
@@ -124,6 +127,8 @@ async def test_requests_are_asked_for_by_what_is_true_of_them_and_answers_are_bo
             {"older_than_s": 1000.0}, {"request_id": "r"},
         ):  # fmt: skip
             assert await seen(link, **nobody) == []
+        with pytest.raises(InvalidRequest, match="queued, prefill, transfer, decode"):
+            await seen(link, stage="decoding")
         [one] = await seen(link, request_id="r3")
         assert one.request_id == "r3"
         bounded = await link.requests(fleet_watch_pb2.RequestsRequest(limit=2), timeout_s=LIMIT_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from router.page.history import NUM_STEPS, History, quantile_ms
+from router.page.history import NUM_STEPS, History
 from router.telemetry.quick_histogram import QuickHistogram
 
 
@@ -37,19 +37,3 @@ def test_what_is_older_than_the_last_step_falls_out() -> None:
     assert history.series().ttft_p50_ms[0] is not None
     history.look()
     assert set(history.series().ttft_p50_ms) == {None}
-
-
-@pytest.mark.parametrize(
-    ("counts", "share", "expected"),
-    [
-        ((0, 0, 0, 0), 0.5, None),
-        ((1, 0, 0, 0), 0.5, 5.0),
-        ((0, 0, 0, 3), 0.95, 1000.0),
-        ((5, 5, 0, 0), 0.5, 10.0),
-        ((0, 4, 0, 0), 1.0, 100.0),
-    ],
-)
-def test_a_quantile_lies_in_the_bucket_of_its_rank(
-    counts: tuple[int, ...], share: float, expected: float | None
-) -> None:
-    assert quantile_ms((0.01, 0.1, 1.0), counts, share) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -75,6 +76,25 @@ async def test_there_are_so_many_places() -> None:
             assert watchers.num_watchers == MAX_WATCHERS
         for place in (*places[:3], *places[4:]):
             place.__exit__(None, None, None)
+
+
+async def test_whoever_has_not_signed_in_makes_room_for_an_operator_and_takes_nobody_s_place() -> (
+    None
+):
+    async with watchers_of() as (watchers, _, _):
+        with contextlib.ExitStack() as places:
+            strangers = [
+                places.enter_context(watchers.watching(Sight.COUNTS)) for _ in range(MAX_WATCHERS)
+            ]
+            with pytest.raises(NotReady), watchers.watching(Sight.COUNTS):
+                pass
+            for _ in range(MAX_WATCHERS):
+                places.enter_context(watchers.watching(Sight.NAMES))
+            assert watchers.num_watchers == MAX_WATCHERS
+            assert [await each.next() for each in strangers] == [None] * MAX_WATCHERS
+            with pytest.raises(NotReady), watchers.watching(Sight.NAMES):
+                pass
+        assert watchers.num_watchers == 0
 
 
 async def test_who_is_slow_has_the_newest_and_not_all_that_it_missed() -> None:

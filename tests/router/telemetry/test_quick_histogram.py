@@ -1,8 +1,9 @@
 """What is counted without locks is told as the library's own histogram tells it."""
 
+import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from router.telemetry.quick_histogram import QuickHistogram, QuickHistograms
+from router.telemetry.quick_histogram import QuickHistogram, QuickHistograms, quantile_ms
 
 BUCKETS = (0.002, 0.01, 1, 5)
 
@@ -29,3 +30,19 @@ def test_series_of_a_label_read_like_the_librarys() -> None:
         plain.labels(stage).observe(0.015)
     told = [line for line in generate_latest(theirs).splitlines() if b"_created" not in line]
     assert generate_latest(own).splitlines() == told
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "expected"),
+    [
+        ((0, 0, 0, 0), 0.5, None),
+        ((1, 0, 0, 0), 0.5, 5.0),
+        ((0, 0, 0, 3), 0.95, 1000.0),
+        ((5, 5, 0, 0), 0.5, 10.0),
+        ((0, 4, 0, 0), 1.0, 100.0),
+    ],
+)
+def test_a_quantile_lies_in_the_bucket_of_its_rank(
+    counts: tuple[int, ...], share: float, expected: float | None
+) -> None:
+    assert quantile_ms((0.01, 0.1, 1.0), counts, share) == expected

@@ -26,7 +26,9 @@ ELSEWHERE = HostFacts(
     uid=0,
     born=0,
     niceness=0,
-    node=NodeFacts(address="10.0.0.9", num_cores=1, free_memory_share=1.0),
+    node=NodeFacts(
+        address="10.0.0.9", num_cores=1, free_memory_share=1.0, free_memory_share_now=1.0
+    ),
 )
 
 

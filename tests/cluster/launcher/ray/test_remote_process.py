@@ -41,7 +41,9 @@ def lost_host(pid: int, *, born: int | None = None) -> Host:
         uid=os.getuid(),
         born=born if born is not None else birth_of(pid) or 0,
         niceness=0,
-        node=NodeFacts(address="10.0.0.1", num_cores=1, free_memory_share=1.0),
+        node=NodeFacts(
+            address="10.0.0.1", num_cores=1, free_memory_share=1.0, free_memory_share_now=1.0
+        ),
     )
     return Host(SimpleNamespace(news=SimpleNamespace(remote=news)), facts)
 

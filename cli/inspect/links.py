@@ -1,4 +1,4 @@
-"""`get routes`: what went over the link of each pair of a prefill and a decode worker."""
+"""`get links`: what went over the link of each pair of a prefill and a decode worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protos import fleet_watch_pb2
 _HEADING = ("PREFILL", "DECODE", "TRANSFERS", "MB", "FAILED", "PRICED MB/S", "MEASURED", "NOTE")
 
 
-async def transfers_view(router: OperatorLink, limit: int) -> View:
+async def links_view(router: OperatorLink, limit: int) -> View:
     """A row for each pair, most bytes first. What is not measured is priced as all are."""
     asked = fleet_watch_pb2.LinksRequest(limit=limit)
     answer = await router.links(asked, timeout_s=ROUTER_TIMEOUT_S)

@@ -1,0 +1,69 @@
+"""Every command is one of the verbs that are tried on all grounds, or says why it is none; and how
+long its help takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import typer
+
+from cli.main import app
+from tests.cli.run_cli import ROOT, clean_environ
+from tests.cli.test_main import HEAVY
+from tests.cli.verbs import ELSEWHERE, VERBS
+
+ALL_HELP = """
+import json, sys, time
+from typer.testing import CliRunner
+from cli.main import app
+slowest_s = 0.0
+for words in json.loads(sys.argv[1]):
+    began_s = time.process_time()
+    done = CliRunner().invoke(app, [*words.split(), "--help"])
+    slowest_s = max(slowest_s, time.process_time() - began_s)
+    assert done.exit_code == 0 and "Usage:" in done.output, words
+print(json.dumps([sorted({name.partition(".")[0] for name in sys.modules}), slowest_s]))
+"""
+HELP_LIMIT_S = 0.1
+"""Of a core and beside the start of the program: what it takes is 0.01."""
+
+
+def commands() -> set[str]:
+    """By their words."""
+
+    def below(group: object, before: str) -> set[str]:
+        found = set()
+        for name, command in group.commands.items():  # type: ignore[attr-defined]
+            inner = getattr(command, "commands", None)
+            if inner is not None:
+                found |= below(command, f"{before}{name} ")
+            else:
+                found.add(f"{before}{name}")
+        return found
+
+    shown = {f"config show {name}" for name in ("serve", "prefill-worker", "decode-worker")}
+    return below(typer.main.get_command(app), "") - shown
+
+
+def test_every_command_is_tried_on_all_grounds_or_says_why_not() -> None:
+    known, lines = commands(), [f"{verb.line} " for verb in VERBS]
+    tried = {name for name in known if any(line.startswith(f"{name} ") for line in lines)}
+    untried = known - tried
+    assert untried - ELSEWHERE.keys() == set(), "add it to tests/cli/verbs.py"
+    assert ELSEWHERE.keys() - known == set()
+
+
+def test_the_help_of_every_command_imports_nothing_heavy_and_is_quick() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_HELP, json.dumps(sorted(commands()))],
+        cwd=ROOT,
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded, slowest_s = json.loads(done.stdout)
+    assert not set(HEAVY) & set(loaded)
+    assert slowest_s < HELP_LIMIT_S

@@ -1,0 +1,69 @@
+"""Every verb of an operator, of a fleet that `splitserve serve` has started here."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from tests.cli.verbs import (
+    PROMPT,
+    REQUEST,
+    Ground,
+    Place,
+    check_bundle,
+    check_verb,
+    every_verb,
+    ground_of,
+    stand_on,
+)
+from tests.fleet.support import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def ground(fleets, tmp_path_factory) -> Ground:
+    """One prefill and one decode worker."""
+    fleet, folder = fleets.running("served_fleet"), tmp_path_factory.mktemp("local")
+    environ = stand_on(folder, ("--router", fleet.grpc_address))
+    asked = {"model": "smollm2", "prompt": PROMPT, "max_tokens": 6}
+    headers = {"X-Request-Id": REQUEST}
+    reply = httpx.post(f"{fleet.url}/v1/completions", json=asked, headers=headers, timeout=120)
+    assert reply.status_code == 200, reply.text
+    return ground_of(Place.LOCAL, folder, environ)
+
+
+@every_verb
+def test_every_verb_works_on_a_fleet_of_this_machine(served_fleet, ground, verb) -> None:
+    check_verb(ground, verb)
+
+
+def test_a_request_that_is_listed_is_described_whether_it_has_ended_meanwhile_or_not(
+    served_fleet, ground
+) -> None:
+    asked = {"model": "smollm2", "prompt": PROMPT, "max_tokens": 1500, "stream": True}
+    url = f"{served_fleet.url}/v1/completions"
+    with httpx.stream("POST", url, json=asked | {"ignore_eos": True}, timeout=120) as reply:
+        next(reply.iter_lines())
+        [listed] = wait_for(lambda: in_flight(ground), timeout_s=60, what="a request in flight")
+        assert stage_of(ground, listed) != "over"
+    wait_for(lambda: stage_of(ground, listed) == "over", timeout_s=60, what="its end")
+
+
+def stage_of(ground: Ground, name: str) -> str:
+    done = ground.run("describe", "request", name, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    [told] = json.loads(done.stdout)
+    assert told["request_id"] == name
+    return told["stage"]
+
+
+def in_flight(ground: Ground) -> list[str]:
+    told = json.loads(ground.run("get", "requests", "-o", "json").stdout)
+    return [each["request_id"] for each in told["requests"]]
+
+
+def test_nothing_of_a_fleet_of_this_machine_is_missing_in_its_bundle(served_fleet, ground) -> None:
+    check_bundle(ground)
