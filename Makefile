@@ -30,13 +30,14 @@ endif
 VLLM = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/vllm/bin/vllm
 SGLANG_ROUTER = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/sglang_router/bin/python
 
-.PHONY: help install redis-server demo test test-gpu test-vllm test-cluster test-page quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
+.PHONY: help install redis-server demo test test-gpu test-vllm test-cluster test-images test-page quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
 	@echo "make test-gpu   the tests of kernels on a GPU, which all others do not see"
 	@echo "make test-vllm  real vLLM servers behind the router; 15 minutes, and vLLM's own environment"
 	@echo "make test-cluster   releases of the chart on a cluster of processes, under load (as root)"
+	@echo "make test-images   the images, built twice and run under the chart's own security (as root)"
 	@echo "make test-page   the operators' page in a real browser, which is installed where there is none"
 	@echo "make quick   the tests that take seconds: no fleets, no compilers, nobody killed"
 	@echo "make check   ruff, mypy, import contracts, and that the pins install anywhere"
@@ -115,7 +116,16 @@ test-cluster: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
 test-cluster: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
 test-cluster: install $(HELM) $(ROUTER_VENV)/.installed
 	test $$(id -u) = 0 || { echo "containers need root"; exit 1; }
-	$(BIN)/python -m pytest -m minutes
+	$(BIN)/python -m pytest -m minutes --ignore tests/deploy/images
+
+# Everything lies in a folder of its own, 5 GB of it, which goes again.
+IMAGES := $(CURDIR)/$(VENV)/images
+test-images: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
+test-images: export SPLITSERVE_TEST_IMAGES := $(IMAGES)
+test-images: install $(HELM)
+	test $$(id -u) = 0 || { echo "images are built and run as root here"; exit 1; }
+	command -v debootstrap buildah podman runc >/dev/null && test -e /usr/share/containers/seccomp.json || { apt-get update -q && apt-get install -qy --no-install-recommends debootstrap buildah podman runc golang-github-containers-common; }
+	$(BIN)/python -m pytest -m minutes tests/deploy/images; code=$$?; $(BIN)/python -m tests.deploy.images.storage $(IMAGES); exit $$code
 
 # Its tests are skipped where there is no Chromium, which takes 350 MB.
 test-page: install

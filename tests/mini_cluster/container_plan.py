@@ -6,6 +6,7 @@ memory and processors, seccomp.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
 _CAPABILITIES = {"IPC_LOCK": 14, "NET_BIND_SERVICE": 10, "SYS_PTRACE": 19}
 
 
-def plan_of(node: Node, pod: Object, container: Object, volumes: PodVolumes, folder: Path) -> Plan:
+def plan_of(
+    node: Node,
+    pod: Object,
+    container: Object,
+    volumes: PodVolumes,
+    folder: Path,
+    images: Mapping[str, Image],
+) -> Plan:
     """Raises MissingConfiguration for what is named and not there."""
-    image = node.images.get(repository_of(container["image"]), Image())
+    image = images.get(repository_of(container["image"]), Image())
     environ = environment(node.store, pod, container, image)
     scratch = folder / f"{container['name']}.layers"
     scratch.mkdir(exist_ok=True)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cluster.process.background import cancel
 from tests.mini_cluster.configuration import MissingConfiguration
-from tests.mini_cluster.container_process import ContainerProcess, Plan
 from tests.mini_cluster.history import Object
 from tests.mini_cluster.metadata import timestamp
 from tests.mini_cluster.probes import Asked, failure_of, get
 from tests.mini_cluster.probing import tell_changes, until_it_fails, until_it_passes
+from tests.mini_cluster.runtime import Container
 
 _AGAIN_S = 0.5
 _LONGEST_BACKOFF_S = 30.0
@@ -32,17 +32,17 @@ class ContainerRun:
     def __init__(
         self,
         container: Object,
-        make_plan: Callable[[], Plan],
+        start: Callable[[], Awaitable[Container]],
         address: str,
         log: Path,
         changed: Callable[[], None],
     ) -> None:
         self._container = container
-        self._make_plan = make_plan
+        self._new = start
         self._log = log
         self._asked = Asked(address, container, self._run_inside)
         self._changed = changed
-        self._process: ContainerProcess | None = None
+        self._process: Container | None = None
         self._is_leaving = asyncio.Event()
         self._state: Object = {"waiting": {"reason": "ContainerCreating"}}
         self._last_state: Object = {}
@@ -127,11 +127,11 @@ class ContainerRun:
         self._say({"terminated": end | {"reason": "Error" if code else "Completed"}})
         return code
 
-    async def _start(self) -> ContainerProcess | None:
+    async def _start(self) -> Container | None:
         """Waits for what it needs and nobody has made yet."""
         while not self._is_leaving.is_set():
             try:
-                return await ContainerProcess.start(self._make_plan(), self._log)
+                return await self._new()
             except MissingConfiguration as missing:
                 reason = {"reason": "CreateContainerConfigError", "message": str(missing)}
                 self._say({"waiting": reason})
@@ -149,7 +149,7 @@ class ContainerRun:
             async with asyncio.timeout(seconds):
                 await self._is_leaving.wait()
 
-    async def _watch(self, process: ContainerProcess) -> None:
+    async def _watch(self, process: Container) -> None:
         """What its probes say, as long as it runs."""
         startup = self._container.get("startupProbe")
         wrong = await until_it_passes(startup, self._ask) if startup else ""
@@ -166,12 +166,12 @@ class ContainerRun:
             asking.append(self._end_when_dead(process))
         await asyncio.gather(*asking)
 
-    async def _end_when_dead(self, process: ContainerProcess) -> None:
+    async def _end_when_dead(self, process: Container) -> None:
         wrong = await until_it_fails(self._container["livenessProbe"], self._ask)
         if not self._is_leaving.is_set():
             await self._end(process, f"liveness probe failed: {wrong}")
 
-    async def _end(self, process: ContainerProcess, why: str) -> None:
+    async def _end(self, process: Container, why: str) -> None:
         self._note(why)
         process.terminate()
         await asyncio.sleep(_LONGEST_BACKOFF_S)

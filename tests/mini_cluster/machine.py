@@ -28,6 +28,7 @@ from tests.mini_cluster.kubelet import Kubelet
 from tests.mini_cluster.loopback import Loopback
 from tests.mini_cluster.object_store import ObjectStore
 from tests.mini_cluster.pod_run import Node
+from tests.mini_cluster.runtime import Processes, Runtime
 from tests.mini_cluster.service_names import ServiceNames
 from tests.mini_cluster.service_proxy import ServiceProxy
 from tests.mini_cluster.services import ServiceController
@@ -39,8 +40,9 @@ _LOOK_S = 0.2
 class Machine:
     """Of one cluster. `start` and `close` on its loop."""
 
-    def __init__(self, folder: Path, claims: Mapping[str, Path]) -> None:
+    def __init__(self, folder: Path, claims: Mapping[str, Path], runtime: Runtime) -> None:
         self._folder = folder
+        self._runtime = runtime
         self._claims = ClaimController(folder / "claims", claims)
         self._loopback = Loopback()
         self._names = ServiceNames(folder / "hosts")
@@ -89,8 +91,7 @@ class Machine:
 
     def _add_node(self, name: str, store: ObjectStore) -> None:
         folder, address = self._folder / name, self._loopback.node
-        images = project_images()
-        node = Node(name, address, store, self._claims, images, folder, self._names.path)
+        node = Node(name, address, store, self._claims, self._runtime, folder, self._names.path)
         kubelet = Kubelet(node, self._loopback.pod, self._tasks)
         kubelet.register({})
         self._tasks.need(f"kubelet {name}", kubelet.run())
@@ -103,12 +104,13 @@ def _tail(text: bytes, lines: str | None) -> bytes:
 
 @contextmanager
 def running_cluster(
-    folder: Path, claims: Mapping[str, Path] | None = None
+    folder: Path, claims: Mapping[str, Path] | None = None, runtime: Runtime | None = None
 ) -> Iterator[MiniCluster]:
-    """`claims`: folders of this machine for claims of storage, by their names. Skips the test
-    where this process may not make namespaces."""
+    """`claims`: folders of this machine for claims of storage, by their names; `runtime`: of
+    containers, by default processes of this machine. Skips the test where this process may not
+    make namespaces."""
     _skip_without_namespaces()
-    machine = Machine(folder, claims or {})
+    machine = Machine(folder, claims or {}, runtime or Processes(project_images()))
     with mini_cluster(folder, machine.logs) as cluster:
         cluster.wait_for(machine.start(cluster.store))
         try:

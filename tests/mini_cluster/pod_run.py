@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.mini_cluster.claims import ClaimController
-from tests.mini_cluster.container_plan import plan_of
-from tests.mini_cluster.container_process import Plan
 from tests.mini_cluster.container_run import ContainerRun
 from tests.mini_cluster.history import Object
-from tests.mini_cluster.images import Image
 from tests.mini_cluster.object_store import ObjectStore
 from tests.mini_cluster.pod_status import status_of_pod
+from tests.mini_cluster.runtime import Asked, Container, Runtime
 from tests.mini_cluster.volumes import PodVolumes
 
 _LONGEST_END_S = 10.0
@@ -31,7 +28,7 @@ class Node:
     address: str
     store: ObjectStore
     claims: ClaimController
-    images: Mapping[str, Image]
+    runtime: Runtime
     folder: Path
     """Of pods' volumes and logs."""
     hosts: Path
@@ -115,12 +112,14 @@ class PodRun:
         return [self._run_of(container) for container in self._pod["spec"].get(kind, [])]
 
     def _run_of(self, container: Object) -> ContainerRun:
-        def make_plan() -> Plan:
-            return plan_of(self._node, self._pod, container, self._volumes, self._folder)
+        asked = Asked(self._node, self._pod, container, self._volumes, self._folder)
+        log = self._folder / f"{container['name']}.log"
+
+        async def start() -> Container:
+            return await self._node.runtime.start(asked, log)
 
         address: str = self._pod["status"]["podIP"]
-        log = self._folder / f"{container['name']}.log"
-        return ContainerRun(container, make_plan, address, log, self._report)
+        return ContainerRun(container, start, address, log, self._report)
 
     def _report(self) -> None:
         """Writes how it is, unless another pod has its name by now."""

@@ -1,0 +1,128 @@
+"""What the Dockerfile says: the pins, who runs, and what may come in."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+import yaml
+
+from cluster import VERSION
+from tests.deploy.chart import CHART, rendered
+from tests.deploy.images.dockerfile import instructions, line_of, stages
+from tests.mini_cluster.images import PROJECT
+
+TARGETS = ("router", "worker-cpu", "worker-cuda")
+PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+
+
+def runs() -> list[str]:
+    return [rest for word, rest in instructions() if word == "RUN"]
+
+
+def test_all_stages_begin_at_one_base_that_may_be_named_by_digest() -> None:
+    bases = {stage.base for stage in stages().values()} - set(stages())
+    assert bases == {"${BASE}"}
+    (base,) = [rest for word, rest in instructions() if rest.startswith("BASE=")]
+    assert re.fullmatch(r"BASE=docker\.io/library/python:3\.\d+-slim-[a-z]+", base)
+
+
+def test_nothing_is_fetched_but_by_apt_and_by_pip_under_the_pins() -> None:
+    assert "ADD" not in [word for word, _ in instructions()]
+    assert not [run for run in runs() if re.search(r"\b(curl|wget|git clone|latest)\b", run)]
+    assert stages()["build"].variables["PIP_CONSTRAINT"] == "/src/constraints.txt"
+    installs = [run for run in runs() if re.search(r"\bpip (install|wheel)\b", run)]
+    assert len(installs) == 4
+    for run in installs:
+        assert "--mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt" in run
+        given = re.findall(r"pip (?:install|wheel) (.*?)(?: &&|$)", run)
+        assert all(re.search(r'(/wheels/\*\.whl.*|"\$torch"|/src)$', words) for words in given)
+    for run in (run for run in runs() if "apt-get install" in run):
+        assert "--no-install-recommends" in run and "rm -rf /var/lib/apt/lists/*" in run
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_runs_as_the_chart_has_it(target: str) -> None:
+    line = line_of(target)
+    assert line[0].instructions[-1] == ("USER", "65532:65532")
+    assert not any(stage.all("USER") for stage in line[1:])
+    pods = rendered().pods
+    for pod in pods.values():
+        security = pod["spec"]["securityContext"]
+        assert (security["runAsUser"], security["runAsGroup"]) == (65532, 65532)
+    (volumes,) = [rest for stage in line for rest in stage.all("VOLUME")]
+    (container,) = pods["demo-router"]["spec"]["containers"]
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert set(volumes.split()) <= mounted
+    environ = {name: value for stage in reversed(line) for name, value in stage.variables.items()}
+    assert {environ["HOME"], environ["SPLITSERVE_HOME"]} == set(volumes.split())
+    assert [rest for stage in line for rest in stage.all("ENTRYPOINT")] == ['["splitserve"]']
+
+
+@pytest.mark.parametrize("target", ["router", "worker-cpu"])
+def test_nothing_runs_in_what_is_shipped_unless_it_needs_a_compiler(target: str) -> None:
+    """So that neither what a build mounts nor what it writes beside is there."""
+    assert [stage.all("RUN") for stage in line_of(target)] == [[], []]
+
+
+def test_an_image_says_whose_it_is_and_of_which_version() -> None:
+    labels = " ".join(rest for stage in line_of("worker-cuda") for rest in stage.all("LABEL"))
+    for name in ("title", "description", "version", "revision", "licenses", "base.name"):
+        assert f"org.opencontainers.image.{name}=" in labels
+    assert f"VERSION={VERSION}" in stages()["runtime"].all("ARG")
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == VERSION
+
+
+def test_the_tags_that_pools_ask_for_are_targets() -> None:
+    gpus = rendered({"worker": {"gpus": {"count": 1}}})
+    found = {
+        container["image"]
+        for pods in (rendered().pods, gpus.pods)
+        for pod in pods.values()
+        for container in pod["spec"]["containers"]
+    }
+    told = {f"splitserve/{kind}" for kind in ("router:0.1.0", "worker:0.1.0-cpu")}
+    assert found == told | {"splitserve/worker:0.1.0-cuda"}
+    says = (PROJECT / "deploy/docker/Dockerfile").read_text()
+    for image in found:
+        name = image.partition("/")[2]
+        target = re.sub(r":0\.1\.0(-\w+)?$", r"\1", name)
+        assert re.search(rf"--target {target} +-t splitserve/{name} ", says)
+
+
+def test_a_gpu_s_worker_has_what_triton_and_the_container_toolkit_ask_for() -> None:
+    environ = {k: v for stage in line_of("worker-cuda") for k, v in stage.variables.items()}
+    assert environ["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert "g++" in " ".join(stages()["compilers"].all("RUN"))
+    assert "compilers" not in [stages()["worker-cpu"].base, stages()["router"].base]
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    (worker,) = [
+        rest.partition("=")[2]
+        for rest in stages()["worker-cuda-build"].all("ARG")
+        if rest.startswith("WORKER=")
+    ]
+    assert any(line.startswith("triton") for line in extras[worker])
+    assert not any(line.startswith("triton") for line in extras["worker-cpu"])
+
+
+def test_what_comes_in_is_what_is_installed() -> None:
+    lines = (PROJECT / ".dockerignore").read_text().split()
+    assert lines[0] == "*"
+    let_in = {line[1:] for line in lines if line.startswith("!")}
+    packages = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    beside = {"pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+    assert let_in == {name.rstrip("*") for name in packages} | beside
+
+
+def test_all_native_sources_are_compiled_before() -> None:
+    (run,) = stages()["native"].all("RUN")
+    (named,) = re.findall(r"kernels\.cpu\.bring_along (.*?) &&", run)
+    folders = {
+        str(path.relative_to(PROJECT))
+        for package in ("kernels", "ranks", "engine", "kvtransfer")
+        for path in (PROJECT / package).rglob("native")
+    }
+    assert set(named.split()) == folders
+    for folder in folders:
+        assert f"{folder.removesuffix('native')}built" in run

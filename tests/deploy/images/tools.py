@@ -1,0 +1,49 @@
+"""Programs that build and run images, and what to do where they are not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+_ASKED = "SPLITSERVE_TEST_IMAGES"
+"""Set by `make test-images`, to a folder for images: what it asks for may not be skipped."""
+_TOOLS = ("debootstrap", "buildah", "podman", "runc")
+
+
+def images_folder() -> Path | None:
+    """None: wherever."""
+    asked = os.environ.get(_ASKED)
+    return Path(asked).absolute() if asked else None
+
+
+def need_tools() -> None:
+    """Skips where images cannot be built; fails where somebody has asked for that."""
+    missing = [name for name in _TOOLS if shutil.which(name) is None]
+    if os.geteuid() != 0:
+        missing.append("root")
+    if not missing:
+        return
+    why = f"images need {', '.join(missing)}: make test-images"
+    if images_folder() is None:
+        pytest.skip(why)
+    pytest.fail(why)
+
+
+def run(command: Sequence[str | Path], cwd: Path | None = None, stdin: str = "") -> str:
+    """What it prints; a failure fails the test with the last of what it says."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        input=stdin,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == 0, "\n".join((" ".join(map(str, command)), *said[-40:]))
+    return done.stdout

@@ -1,0 +1,75 @@
+"""What an image has brought along is used where there is no compiler, and only for its sources.
+
+The sources here use no instruction that a CPU could lack.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernels.cpu.native_sources as native
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Of one function."""
+    if not any(map(shutil.which, ("g++", "clang++"))):
+        pytest.skip("no C++ compiler")
+    folder = tmp_path / "native"
+    folder.mkdir()
+    (folder / "one.cpp").write_text('extern "C" int one() { return 1; }')
+    return folder
+
+
+def bring_along(sources: Path) -> list[Path]:
+    """As the image's build does, in a process of its own."""
+    command = [sys.executable, "-m", "kernels.cpu.bring_along", str(sources)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [Path(line) for line in done.stdout.splitlines()]
+
+
+def test_every_kind_of_cpu_finds_its_library_without_a_compiler_and_writes_nothing(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = bring_along(sources)
+    assert sorted(made) == sorted((sources.parent / "built").iterdir())
+    assert len(made) == 2  # with VNNI, and without
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    folder = sources.parent / "folder"
+    for flags in (native._NEEDED, (*native._NEEDED, "avx512_vnni")):
+        monkeypatch.setattr(native, "_cpu_flags", lambda flags=flags: frozenset(flags))
+        assert native.load_sources(sources, folder).one() == 1
+    assert not folder.exists()
+
+
+def test_other_sources_are_not_served_by_it(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring_along(sources)
+    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset(native._NEEDED))
+    (sources / "one.cpp").write_text('extern "C" int one() { return 2; }')
+    folder = sources.parent / "folder"
+    assert native.load_sources(sources, folder).one() == 2
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(native.NativeUnavailable, match="no C\\+\\+ compiler"):
+        native.load_sources(sources, folder)
+
+
+def test_a_cpu_is_judged_before_what_was_brought_along(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its instructions would end the process."""
+    bring_along(sources)
+    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx512f"}))
+    with pytest.raises(native.NativeUnavailable, match="this CPU lacks avx512bw"):
+        native.load_sources(sources, sources.parent / "folder")
+
+
+def test_the_build_asks_nothing_of_the_cpu_that_is_here(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset())
+    assert [path.suffix for path in native.bring_along(sources)] == [".so", ".so"]
