@@ -45,6 +45,7 @@ class RunningContainer:
     def __init__(self, process: asyncio.subprocess.Process, engine: Engine, name: str) -> None:
         self._process = process
         self._engine = engine
+        self._is_cleared = False
         self.name = name
 
     @property
@@ -53,7 +54,9 @@ class RunningContainer:
 
     async def wait(self) -> int:
         code = await self._process.wait()
-        self._engine.ended(self.name)
+        if not self._is_cleared:
+            self._is_cleared = True
+            self._engine.ended(self.name)
         return code if code >= 0 else 128 - code
 
     def terminate(self) -> None:
