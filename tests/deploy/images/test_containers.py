@@ -111,8 +111,8 @@ def test_processes_have_what_the_chart_gives_them_and_nothing_else(installed: In
 async def test_an_answer_goes_over_a_real_handoff(installed: Installed) -> None:
     await answer(installed)
     decode = [installed.metrics(pod) for pod in installed.pods("decode-worker")]
-    done = 'splitserve_worker_handoffs_total{outcome="done"}'
-    assert sum(page.get(done, 0) for page in decode) == 1
+    first = 'splitserve_worker_handoffs_total{outcome="first"}'
+    assert sum(page.get(first, 0) for page in decode) == 1
     read = [v for page in decode for n, v in page.items() if "kv_transfer_bytes_total" in n]
     assert sum(read) > 0
 
