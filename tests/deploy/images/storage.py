@@ -48,11 +48,14 @@ class Storage:
         if BASE in self.podman("images", "--format", "{{.Repository}}"):
             return
         root = self.folder / "base"
+        shutil.rmtree(root, ignore_errors=True)  # of one that was ended
         uri, release = run(
             ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)"]
             + ["Created-By: Packages", "Component: main", "Origin: Debian"]
         ).split()[:2]
-        run(["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", release, root, uri])
+        # What it mounts, and would leave where it fails, goes with its namespace.
+        words = ("unshare", "--mount", "debootstrap", "--variant=minbase")
+        run([*words, f"--include={_PACKAGES}", release, root, uri])
         for name in _MADE_FOR_THIS_MACHINE:
             shutil.rmtree(root / name)
             (root / name).mkdir()
