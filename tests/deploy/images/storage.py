@@ -83,6 +83,13 @@ class Storage:
         (found,) = json.loads(self.podman("image", "inspect", tag))
         return dict(found)
 
+    def pulled_bytes(self, tag: str) -> int:
+        """As a registry has it, and a node fetches it: layers are compressed."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            file = Path(folder) / "image.tar"
+            self.podman("save", "--format", "oci-archive", "-o", file, tag)
+            return file.stat().st_size
+
     @contextmanager
     def mounted(self, tag: str) -> Iterator[Path]:
         """Its files, which nobody may write to."""

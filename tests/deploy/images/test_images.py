@@ -25,7 +25,7 @@ def files_of(root: Path) -> list[Path]:
 
 
 def test_the_router_s_image_is_small_and_has_no_torch(storage: Storage, router: str) -> None:
-    assert storage.inspected(router)["Size"] < _MOST_OF_THE_ROUTER_BYTES
+    assert storage.pulled_bytes(router) < _MOST_OF_THE_ROUTER_BYTES
     said = storage.podman(
         *("run", "--rm", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--read-only"),
         *("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=512:512", "--network", "none"),
