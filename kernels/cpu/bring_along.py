@@ -1,4 +1,4 @@
-"""python -m kernels.cpu.bring_along FOLDER...: libraries of folders of C++, where they are installed.
+"""python -m kernels.cpu.bring_along FOLDER...: libraries of folders of C++, beside their sources.
 
 An image's build runs it: its containers have no compiler, and no folder beside to write to.
 """
