@@ -56,6 +56,8 @@ class Manners:
     is_there: bool = True
     counts_late: bool = True
     started_s: float = 1.5e9
+    num_tokens: int | None = None
+    """That it has made, by its page of metrics; None: it does not say."""
     ends_at_once: bool = False
     """The answer has an end and no token."""
     tokenizes: list[int] | None = None
@@ -192,6 +194,9 @@ class FakeVllm:
 
     def _metrics(self) -> bytes:
         late = b"vllm:nixl_num_notifications_after_expiry_total{} %d\n" % self.late_reads
+        made = self.manners.num_tokens
+        if made is not None:
+            late += b"vllm:generation_tokens_total{} %d\n" % made
         return (
             b"process_start_time_seconds %.1f\n" % self.manners.started_s
             + b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n'

@@ -61,6 +61,7 @@ class Watched:
     def __init__(self, fleet: VllmFleet, store: MemoryMembership, lists: Lists) -> None:
         self.fleet, self.store, self.lists = fleet, store, lists
         self.late_reads: list[int] = []
+        self.gone: list[str] = []
         self.servers: dict[str, FakeVllm] = {}
 
     def members(self) -> dict[str, Member]:
@@ -103,6 +104,7 @@ async def watched(
         background,
         interval_s=1.0,
         on_late_reads=lambda num: seen.late_reads.append(num),
+        on_gone=lambda worker_id: seen.gone.append(worker_id),
     )
     seen = Watched(fleet, store, lists)
     fleet.start(store)
@@ -219,6 +221,29 @@ async def test_a_server_that_is_listed_no_more_leaves() -> None:
         seen.lists.tell(BOTH[:1])
         await asyncio.sleep(0.5)
         assert set(seen.members()) == {"vllm-p:1"} and seen.servers["vllm-d:1"].is_closed
+        assert seen.gone == ["vllm-d:1"], "what was said of it is over"
+
+
+@virtually
+async def test_a_server_that_computes_says_so_whoever_has_the_answer() -> None:
+    async with watched() as seen:
+        num_words: list[None] = []
+        member = seen.members()["vllm-d:1"]
+        events = LinkEvents(on_work=lambda: num_words.append(None))
+        assert seen.fleet.link(member, events, UnreadBytes()) is not None
+        manners = seen.servers["vllm-d:1"].manners
+        for num_tokens, num_told in (
+            (None, 0),
+            (40, 0),
+            (40, 0),
+            (41, 1),
+            (41, 1),
+            (60, 2),
+            (3, 2),
+        ):
+            manners.num_tokens = num_tokens
+            await asyncio.sleep(1.0)
+            assert len(num_words) == num_told
 
 
 @virtually
