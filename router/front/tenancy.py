@@ -58,6 +58,7 @@ class Tenancy:
             clock=self._world.clock,
             sleep=self._world.sleep,
             on_own=self._metrics.counted_alone,
+            on_left=self._metrics.client_left,
         )
 
     def _keyring_of(self, options: RouterOptions, store: SharedStore | None) -> Keyring:

@@ -107,6 +107,16 @@ class LimitMetrics:
             registry=registry,
         )
 
+        self._left = Counter(
+            "splitserve_limits_left",
+            "Requests whose client left while the store was asked for what their keys may have",
+            registry=registry,
+        )
+
+    def client_left(self) -> None:
+        """Before anything else was done for it; no other counter of requests has it."""
+        self._left.inc()
+
     def counted_alone(self) -> None:
         """By the router's own part of the limits."""
         self._alone.inc()

@@ -68,14 +68,15 @@ class SharedLimits:
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         on_own: Callable[[], None] = lambda: None,
+        on_left: Callable[[], None] = lambda: None,
     ) -> None:
         """`num_routers`: that are there, with this one. `on_own` hears of each take that the store
-        did not answer."""
+        did not answer, `on_left` of each that nobody waited for to the end."""
         self._store = store
         self._num_routers = num_routers
         self._clock = clock
         self._sleep = sleep
-        self._on_own = on_own
+        self._on_own, self._on_left = on_own, on_left
         self._known = MemoryLimits(clock)
         """As the store has last said it: where it was emptied, this is what it begins with."""
         self._share: LimitShare | None = None
@@ -100,6 +101,7 @@ class SharedLimits:
         except asyncio.CancelledError:
             take.has_left = True
             self.settle(spent)
+            self._on_left()
             raise
         except StoreAway as away:
             self._on_own()

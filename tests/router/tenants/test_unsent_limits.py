@@ -138,7 +138,8 @@ async def test_a_prompt_that_was_counted_is_paid_and_an_answer_that_never_began_
     redis_server: RedisServer,
 ) -> None:
     store = new_store(redis_server.url)
-    limits = SharedLimits(store, lambda: 1)
+    left: list[None] = []
+    limits = SharedLimits(store, lambda: 1, on_left=lambda: left.append(None))
     account = Account([TOKENS, Rate("key/requests", LimitKind.REQUESTS, 60.0)], limits)
     async with running(store):
         redis_server.stall()
@@ -154,6 +155,7 @@ async def test_a_prompt_that_was_counted_is_paid_and_an_answer_that_never_began_
         assert spent(redis_server) == 30
         (_, _), (_, requests) = account.left()
         assert requests.amount < 10, "one has come"
+        assert len(left) == 2
 
 
 async def test_who_would_have_been_refused_pays_nothing_for_leaving(
