@@ -119,7 +119,8 @@ async def test_a_cache_that_its_link_doubts_is_learned_anew_at_once() -> None:
         await until(lambda: plane.why_not_ready() is None and plane.index.num_blocks == NUM_BLOCKS)
         worker.live = []
         (member,) = plane.fleet.members
-        plane.fleet._events_of(member.key).on_doubt()
+        assert member.standstill is not None
+        plane.fleet._events_of(member.key, member.standstill).on_doubt()
         await until(lambda: plane.index.num_blocks == 0)
         assert _doubts(plane) == 1
 
