@@ -205,6 +205,33 @@ async def test_what_is_no_fault_of_the_blocks_is_not_tried_without_them(
 
 
 @virtually
+async def test_no_parameters_go_out_twice_however_often_a_request_is_tried() -> None:
+    pair = Pair()
+    pair.decode.manners.refuses_blocks = refusal(503, "full")
+    with pytest.raises(NotReady):
+        await pair.answer()
+    pair.decode.manners.refuses_blocks = None
+    assert (await pair.answer(request_id="r1~2")).ids() == RIGHT
+    told = [body["kv_transfer_params"]["remote_request_id"] for body in pair.decode.asked]
+    assert len(told) == len(set(told)) == 2 and len(pair.prefill.asked) == 2
+
+
+@virtually
+async def test_a_client_that_leaves_between_the_two_servers_leaves_nothing_behind_it() -> None:
+    """The prompt is computed, and the decode server has not begun."""
+    pair = Pair()
+    pair.decode.manners.door_s = 5.0
+    stream = pair.submit()
+    await asyncio.sleep(1.0)
+    assert len(pair.decode.asked) == 1
+    stream.close()
+    await asyncio.sleep(1.0)
+    assert pair.decode.aborted == 1 and pair.num_doubts == 0 and pair.handoffs == []
+    assert pair.prefill_server.num_asked == 0 and pair.prefill_server.silence.so_far_s(1e9) == 0.0
+    assert (await pair.answer(request_id="r2")).ids() == RIGHT
+
+
+@virtually
 async def test_an_answer_that_breaks_off_is_not_begun_again_here() -> None:
     pair = Pair()
     pair.decode.manners.breaks_after = 2
