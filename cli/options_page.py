@@ -11,8 +11,10 @@ from cluster.common_options import (
     ModelOptions,
     PageOptions,
     PeerOptions,
+    SamplingOptions,
     StoreOptions,
     TlsOptions,
+    TraceOptions,
     VllmOptions,
 )
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
@@ -37,6 +39,8 @@ _SECTIONS: dict[str, type] = {
     "TLS for clients: `router` and `serve`": TlsOptions,
     "The live page: `router` and `serve`": PageOptions,
     "Stock vLLM behind the router: `router` and `serve`": VllmOptions,
+    "Traces: `serve`, `router` and workers": TraceOptions,
+    "Which requests are traced: `router` and `serve`": SamplingOptions,
     "`splitserve serve`": ServeOptions,
 }
 _SET_BY_THE_COMMAND = frozenset({"role"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from cluster.option_field import host_option, option
 NAMESPACE = "splitserve"
 IN_STORE = "store"
 """In the place of a file of keys."""
+_COLLECTOR = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}/?")
 
 
 def insecure_option() -> Any:
@@ -106,6 +108,41 @@ class PageOptions:
     page_host: str = host_option(
         "127.0.0.1",
         "address of the page; another than this machine's own needs the join token and --tls-cert",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """Where spans of requests go: the same for all processes of a fleet."""
+
+    otlp_endpoint: str | None = option(
+        None,
+        "collector that traces of requests are exported to, as OTLP over gRPC: http://HOST:4317, "
+        "or https:// for TLS; default: none are made",
+    )
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for what is no such address."""
+        if self.otlp_endpoint is not None and not _COLLECTOR.fullmatch(self.otlp_endpoint):
+            raise ConfigError(
+                f"--otlp-endpoint is {self.otlp_endpoint!r}; allowed: http://HOST:PORT or "
+                "https://HOST:PORT, of a collector's gRPC port, which is mostly 4317",
+                param="otlp_endpoint",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOptions:
+    """Which requests are traced, where traces are made at all: a router decides for its fleet."""
+
+    trace_ratio: float = option(
+        1.0, "share of the requests without a traceparent that are traced", low=0, high=1
+    )
+    trace_parent: str = option(
+        "decides",
+        "what a client's traceparent does. decides: its request is traced if it says so; joins: "
+        "only those of --trace-ratio of these are; ignored: it is not read",
+        choices=("decides", "joins", "ignored"),
     )
 
 

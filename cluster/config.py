@@ -13,8 +13,10 @@ from cluster.common_options import (
     ModelOptions,
     PageOptions,
     PeerOptions,
+    SamplingOptions,
     StoreOptions,
     TlsOptions,
+    TraceOptions,
     VllmOptions,
     insecure_option,
 )
@@ -47,6 +49,7 @@ class WorkerOptions:
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     spare: bool = option(False, "load the model, and join the router when promoted")
     peers: PeerOptions = option(PeerOptions, "")
+    traces: TraceOptions = option(TraceOptions, "")
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")
 
@@ -114,6 +117,8 @@ class RouterOptions:
     tls: TlsOptions = option(TlsOptions, "")
     page: PageOptions = option(PageOptions, "")
     vllm_servers: VllmOptions = option(VllmOptions, "")
+    traces: TraceOptions = option(TraceOptions, "")
+    sampled: SamplingOptions = option(SamplingOptions, "")
     continue_streams: bool = option(True, "answers go on elsewhere when their worker is lost")
     resume_within_s: float = option(
         60.0,

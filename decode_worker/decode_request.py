@@ -35,6 +35,7 @@ from decode_worker.handoff import Handoff, HandoffState, HandoffTools
 from decode_worker.handoff_plan import HandoffPlan, PrefillTarget
 from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.remote_prompt import RemotePrompt
+from decode_worker.request_spans import DecodedRequest, DecodeTrace
 from decode_worker.session_outlet import SessionOutlet
 from decode_worker.stage_times import StageTimes
 from engine.contract.commands import Cancel, Finish, GenerateRequest, PrefillMode
@@ -94,6 +95,7 @@ class DecodeRequest:
         self._lease = lease
         self._on_end = on_end
         self._times = StageTimes(parts.world.clock)
+        self._trace = DecodeTrace.of(submit, parts.worker.tracing, parts.world.clock)
         self._deadline = Deadline.after(submit.timeout_ms / 1e3, parts.world.clock)
         self._request = _to_engine(submit, self._engine.name_for(submit.request_id), self._deadline)
         is_remote = self._request.mode is PrefillMode.REMOTE
@@ -172,6 +174,7 @@ class DecodeRequest:
             targets=tuple(PrefillTarget.from_wire(target) for target in submit.prefill),
             progress_timeout_s=self._parts.progress_timeout_s,
             vocab_size=self._parts.worker.ready.vocab_size,
+            trace=self._trace,
         )
         tools = HandoffTools(
             peers=self._parts.peers,
@@ -218,6 +221,9 @@ class DecodeRequest:
             self.request_id, usage=usage, timing=timing, stages=stages, error=error
         )
         self._account(usage, timing, error)
+        if self._trace is not None:
+            num_blocks = self._times.kv_blocks
+            self._trace.over(DecodedRequest(stages, usage, timing, error, num_blocks))
         self._lease.release()
         self._on_end()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from cluster.errors import (
@@ -142,8 +143,10 @@ class Handoff:
         self._source = PrefillSource(
             peer, self._plan, self._prompt, patience, sleep=self._tools.world.sleep
         )
+        trace = self._plan.trace
         try:
-            await self._source.pull()
+            with nullcontext() if trace is None else trace.asking(target.key.worker_id):
+                await self._source.pull()
         finally:
             self._source = None
 

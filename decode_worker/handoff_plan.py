@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cluster.deadline import Deadline
 from cluster.identity import WorkerKey
 from cluster.wire import begun_to_wire, sampling_to_wire
+from decode_worker.request_spans import DecodeTrace
 from engine.contract.commands import GenerateRequest
 from protos import handoff_pb2, worker_pb2
 
@@ -43,6 +44,8 @@ class HandoffPlan:
     """Silence after which a source is given up, at most."""
     vocab_size: int
     """First tokens are below it."""
+    trace: DecodeTrace | None = None
+    """None: the request is not traced."""
 
     def patience_s(self, num_sources_left: int) -> float:
         """The silence that a source is allowed while so many, itself included, are left.
@@ -67,4 +70,5 @@ class HandoffPlan:
             digest_tokens=digest_tokens,
             cache_root=request.cache_root,
             resume=begun_to_wire(request.resume[0]) if request.resume else None,
+            trace=None if self.trace is None else self.trace.for_source,
         )

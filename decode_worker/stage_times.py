@@ -44,12 +44,18 @@ class StageTimes:
         self._num_failed_sources = 0
         self._source: SourceTimes | None = None
         self._kv_bytes = 0
+        self._kv_blocks = 0
         self._kv_transfer_ms = 0.0
 
     @property
     def source(self) -> SourceTimes | None:
         """The prefill worker that sampled the first token; None: nobody elsewhere did."""
         return self._source
+
+    @property
+    def kv_blocks(self) -> int:
+        """That came from elsewhere, and verified."""
+        return self._kv_blocks
 
     def reserved(self) -> None:
         """The engine gave the request its blocks."""
@@ -87,6 +93,7 @@ class StageTimes:
     def fetched(self, outcome: Fetched) -> None:
         """A read is over."""
         self._kv_bytes += outcome.num_bytes
+        self._kv_blocks += outcome.num_blocks
         self._kv_transfer_ms += outcome.duration_ms
         if self._first_block_at is None and outcome.num_blocks:
             self._first_block_at = self._clock() - outcome.frame_delay_ms / 1000

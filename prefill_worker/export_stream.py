@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from dataclasses import dataclass
 
 from cluster.deadline import Clock
 from cluster.errors import InternalError, SplitserveError, from_code
@@ -25,6 +26,21 @@ from worker.engine.listeners import RequestEvent
 
 PROGRESS_INTERVAL_S = 0.25
 """Less than that of an engine's beats: each of them is passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTimes:
+    """Of one export, in seconds of this process's clock."""
+
+    submitted_s: float
+    began_s: float | None
+    """The engine has; None: it has not."""
+    announced_s: float | None
+    """The first blocks were."""
+    done_s: float
+    """All that the reader waits for was announced; until then: now."""
+    num_blocks: int
+    """That were announced."""
 
 
 class ExportState(enum.Enum):
@@ -51,7 +67,7 @@ class ExportStream:
     ) -> None:
         self._clock = clock
         self._said_s = clock()
-        self._next_block = min(first_block, num_blocks)
+        self._first_block = self._next_block = min(first_block, num_blocks)
         self._num_blocks = num_blocks
         self._num_choices = num_choices
         self._first_tokens: dict[int, handoff_pb2.ChoiceToken] = {}
@@ -61,6 +77,8 @@ class ExportStream:
         self._cached_tokens = 0
         self._tokens_ahead = 0
         self._submitted_s = clock()
+        self._began_s: float | None = None
+        self._announced_s: float | None = None
         self._queue_ms = 0.0
         self._timing: Timing | None = None
         self._usage: Usage | None = None
@@ -89,6 +107,18 @@ class ExportStream:
     def cached_tokens(self) -> int:
         """Of the prompt, found in the prefix cache."""
         return self._cached_tokens
+
+    @property
+    def error(self) -> SplitserveError | None:
+        """What ended it; None: nothing, or its reader."""
+        return self._error
+
+    @property
+    def times(self) -> ExportTimes:
+        """As far as they have come."""
+        done_s = self._said_s if self.is_done else self._clock()
+        num_blocks = self._next_block - self._first_block
+        return ExportTimes(self._submitted_s, self._began_s, self._announced_s, done_s, num_blocks)
 
     async def next_message(self) -> handoff_pb2.PrefillEvent | None:
         """The next message; None once Done was given. Raises the error that ended the export."""
@@ -142,6 +172,7 @@ class ExportStream:
             return  # preempted and started again: the reader was told already
         self._state = ExportState.COMPUTING
         self._queue_ms = event.queue_ms
+        self._began_s = self._submitted_s + event.queue_ms / 1000
         self._cached_tokens = event.cached_tokens
         accepted = handoff_pb2.Accepted(cached_tokens=event.cached_tokens)
         self._say(handoff_pb2.PrefillEvent(accepted=accepted))
@@ -149,6 +180,7 @@ class ExportStream:
     def _announce(self, event: Prefilled) -> None:
         ready = span_to_wire(event.span)
         self._say(handoff_pb2.PrefillEvent(blocks_ready=ready))
+        self._announced_s = self._announced_s or self._said_s
         self._next_block = max(self._next_block, event.span.end_index)
         self._finish_if_done()
 

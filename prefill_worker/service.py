@@ -24,6 +24,8 @@ from cluster.kv_peer import KvPeer
 from cluster.logs import bind_request, get_logger
 from cluster.pairing import check_pairing
 from cluster.rpc import RpcServer, abort
+from cluster.tracing.context import context_from_wire
+from cluster.tracing.tracing import Tracing
 from cluster.wire import (
     begun_from_wire,
     pairing_from_wire,
@@ -34,6 +36,7 @@ from cluster.wire import (
 from cluster.world import World
 from engine.contract.commands import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
+from prefill_worker.request_spans import send_spans
 from protos import handoff_pb2, handoff_pb2_grpc
 from worker.admission import MAX_REQUEST_ID_CHARS, check_size
 from worker.engine.link import LifeSign
@@ -144,6 +147,14 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
         finally:
             del self._exports[export]
             worker.engine.send(ReleaseExport(body.request_id))
+            if worker.tracing is not None and request.HasField("trace"):
+                self._trace(worker.tracing, request, export)
+
+    def _trace(
+        self, tracing: Tracing, request: handoff_pb2.PrefillRequest, export: ExportStream
+    ) -> None:
+        if (context := context_from_wire(request.trace)) is not None:
+            send_spans(tracing.part(context), export, request, self._clock())
 
     def _engine_lives(self, sign: LifeSign) -> None:
         if self._worker is not None:

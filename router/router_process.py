@@ -34,11 +34,10 @@ from router.app import build_app
 from router.control.route_prices import PromptReader
 from router.dispatch.passing import Passing
 from router.dispatch.stream import TokenSource
-from router.dispatch.time_limits import DefaultTimes
-from router.front.body_account import BodyAccount
+from router.front.door_terms import bodies_of, limits_of, times_of
 from router.front.doors import DoorContext
 from router.front.keeping import Keeping
-from router.front.limits import Descriptors, DoorLimits, shared_descriptors
+from router.front.limits import Descriptors, shared_descriptors
 from router.front.operator_prompts import OperatorPrompts
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
@@ -50,6 +49,7 @@ from router.grpc_front.public_port import PublicPort
 from router.page.listener import PageListener
 from router.picker.picker_port import picker_of
 from router.store.shared_store import SharedStore
+from router.telemetry.request_tracing import RequestTracing
 from router.telemetry.store_metrics import watch_store
 
 STOP_GRACE_S = 1.0
@@ -140,18 +140,8 @@ class RouterProcess:
         self._keeping = Keeping.of(
             options, model, world, pipeline.share, workers.registry, store=store
         )
-        self._door = DoorContext(
-            model=model,
-            pipeline=pipeline,
-            in_flight=self._in_flight,
-            door_limits=_limits_of(options, world, descriptors),
-            bodies=_bodies_of(options, world),
-            times=_times_of(options, world),
-            keyring=self._tenancy.keyring,
-            ignores_unknown=options.ignores_unknown_fields,
-            resumption=None if self._keeping is None else self._keeping.resumption,
-            chance=world.chance,
-        )
+        self._tracing = RequestTracing.of(options, model.name, workers.registry, world)
+        self._door = self._new_door(pipeline, descriptors)
         self._grpc = self._grpc_door(descriptors, passing)
 
     @property
@@ -174,6 +164,9 @@ class RouterProcess:
     async def _open(self, closers: contextlib.AsyncExitStack) -> None:
         """What was opened is closed in reverse: requests that outlived the drain end with the
         workers' error, which the servers still tell to their clients."""
+        if self._tracing is not None:
+            closers.push_async_callback(self._tracing.tracing.close)
+            self._tracing.tracing.start()
         closers.push_async_callback(self._texts.close)
         await self._texts.start()
         http = self._http_server()
@@ -216,6 +209,22 @@ class RouterProcess:
             on_loss=self.stop_requests.on_loss,
             share=self._door.share,
             tls=self._certificates,
+        )
+
+    def _new_door(self, pipeline: CompletionPipeline, descriptors: Descriptors) -> DoorContext:
+        options, world = self._options, self._world
+        return DoorContext(
+            model=self._model,
+            pipeline=pipeline,
+            in_flight=self._in_flight,
+            door_limits=limits_of(options, world, descriptors),
+            bodies=bodies_of(options, world),
+            times=times_of(options, world),
+            keyring=self._tenancy.keyring,
+            ignores_unknown=options.ignores_unknown_fields,
+            resumption=None if self._keeping is None else self._keeping.resumption,
+            tracing=self._tracing,
+            chance=world.chance,
         )
 
     def _grpc_door(self, descriptors: Descriptors, passing: Passing | None) -> GrpcDoor:
@@ -270,30 +279,4 @@ def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
         receive_timeout_s=options.header_timeout_s,
         max_streams=descriptors.http,
         max_connections=descriptors.grpc // (1 if options.fleet_port is None else 2),
-    )
-
-
-def _bodies_of(options: RouterOptions, world: World) -> BodyAccount:
-    return BodyAccount(
-        max(options.max_bodies_bytes, options.max_body_bytes),
-        within_s=options.header_timeout_s,
-        clock=world.clock,
-    )
-
-
-def _times_of(options: RouterOptions, world: World) -> DefaultTimes:
-    return DefaultTimes(
-        first_token_s=options.default_timeout_s,
-        between_tokens_s=options.stream_timeout_s,
-        clock=world.clock,
-    )
-
-
-def _limits_of(options: RouterOptions, world: World, descriptors: Descriptors) -> DoorLimits:
-    return DoorLimits(
-        max_body_bytes=options.max_body_bytes,
-        request_timeout_s=options.header_timeout_s,
-        ping_interval_s=options.ping_interval_s,
-        max_connections=descriptors.http,
-        clock=world.clock,
     )

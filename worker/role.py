@@ -9,6 +9,7 @@ from cluster.identity import WorkerKey
 from cluster.pairing import Pairing
 from cluster.process.lifespan import Lifespan
 from cluster.rpc import RpcServer
+from cluster.tracing.tracing import Tracing
 from engine.contract.messages import Ready
 from worker.engine.host import EngineHost
 from worker.metrics import WorkerMetrics
@@ -24,6 +25,8 @@ class RunningWorker:
     pairing: Pairing
     lifespan: Lifespan
     metrics: WorkerMetrics
+    tracing: Tracing | None = None
+    """None: no request is traced."""
 
 
 class RoleService(Protocol):

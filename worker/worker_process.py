@@ -37,6 +37,7 @@ from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.process.thread_call import exit_past_calls
 from cluster.rpc import RpcServer
 from cluster.tls.servers import fleet_credentials
+from cluster.tracing.tracing import Tracing
 from cluster.world import World
 from engine.contract.messages import Frame, Ready
 from engine.contract.spec import EngineSpec
@@ -229,9 +230,20 @@ class WorkerProcess:
                 pairing=pairing_of(spec, ready),
                 lifespan=self._lifespan,
                 metrics=metrics,
+                tracing=self._traced(spec, metrics),
             )
         )
         self._closers.push_async_callback(self._role.close)
+
+    def _traced(self, spec: EngineSpec, metrics: WorkerMetrics) -> Tracing | None:
+        """Raises ConfigError for a collector that cannot be asked."""
+        name, role = f"{spec.worker_id}/{spec.incarnation[:8]}", self._options.role.value
+        world = self._surroundings.world
+        tracing = Tracing.of(self._options.traces, role, name, metrics.registry, world)
+        if tracing is not None:
+            self._closers.push_async_callback(tracing.close)
+            tracing.start()
+        return tracing
 
     async def _leave(self) -> None:
         """One that ends by itself is started again, and what is held of it stays."""

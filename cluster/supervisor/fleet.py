@@ -238,6 +238,7 @@ def _worker_argv(
         drain_timeout_s=options.router.drain_timeout_s,
         spare=any(pool.num_spares for pool in pool_sizes(options) if pool.role is role),
         peers=options.peers,
+        traces=options.router.traces,
         model=options.model,
         engine=shared.engine,
     )

@@ -30,6 +30,9 @@ from router.front.generation_request import GenerationRequest
 from router.front.pipeline import check_scored
 from router.front.prepared_generation import PreparedGeneration
 from router.front.resumption import Resumable
+from router.front.text_work import Door
+from router.telemetry.request_trace import RequestTrace
+from router.telemetry.request_tracing import CHAT, TEXT_COMPLETION
 from router.tenants.tenant import Tenant
 
 TIMINGS_HEADER = b"x-splitserve-timings"
@@ -179,9 +182,17 @@ class GenerationEndpoint:
                 prompt=prompt,
                 wishes=plan.wishes,
                 limits=limits,
+                trace=self._trace(exchange),
             )
             for index, prompt in enumerate(plan.prompts)
         ]
+
+    def _trace(self, exchange: Exchange) -> RequestTrace | None:
+        if self._door.tracing is None:
+            return None
+        operation = CHAT if self._reader.door is Door.CHAT else TEXT_COMPLETION
+        parents, states = map(exchange.headers_named, (b"traceparent", b"tracestate"))
+        return self._door.tracing.begin(parents, states, operation)
 
 
 def _with_headers(plan: Plan, exchange: Exchange) -> Plan:

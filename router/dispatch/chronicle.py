@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from cluster.errors import SplitserveError, status_of
+from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from router.dispatch.journey import Journey
+from router.fleet.token_taker import TakerFault
 from router.telemetry.diary import Diary, Happening
 from router.telemetry.metrics import RouterMetrics
 
@@ -72,3 +73,12 @@ class Chronicle:
             code=status_of(error).code,
             error=error.message,
         )
+
+
+def outcome_of(end: BaseException) -> str:
+    """An error's code; "cancelled" when the caller closed the iterator or was cancelled."""
+    if isinstance(end, SplitserveError):
+        return status_of(end).code
+    if isinstance(end, TakerFault):
+        return "cancelled"  # its reader has ended it
+    return status_of(InternalError("")).code if isinstance(end, Exception) else "cancelled"

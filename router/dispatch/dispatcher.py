@@ -16,11 +16,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 from cluster.errors import (
     ContextTooLong,
-    InternalError,
     NotReady,
     NoWorker,
     SplitserveError,
-    status_of,
 )
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
@@ -28,7 +26,7 @@ from cluster.process.loop_share import LoopShare
 from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import AttemptRules, Attempts
-from router.dispatch.chronicle import Chronicle
+from router.dispatch.chronicle import Chronicle, outcome_of
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
@@ -52,7 +50,7 @@ from router.dispatch.stream import (
     StreamEvent,
 )
 from router.fairness.shares import Bill
-from router.fleet.token_taker import TakerFault, TokenTaker
+from router.fleet.token_taker import TokenTaker
 from router.telemetry.decisions import Decision
 from router.telemetry.diary import Happening
 from router.telemetry.request_arrival import RequestArrival
@@ -140,6 +138,8 @@ class Dispatcher:
         arrival = RequestArrival(request.request_id, request.tenant, request.priority)
         arrival.course = RequestCourse(request.limits.arrived_s, request.limits.clock())
         self._decisions.came(arrival)
+        if request.trace is not None:
+            request.trace.came(arrival, request.sampling, len(request.token_ids))
         line_s = self._admission.wait_s
         self._degradation.look(line_s)
         self._degradation.check(request.priority, line_s)
@@ -162,20 +162,25 @@ class Dispatcher:
         try:
             yield
         except BaseException as end:
-            self._metrics.requests.labels(outcome := _outcome_of(end)).inc()
+            self._metrics.requests.labels(outcome := outcome_of(end)).inc()
             self._decisions.ended(request.request_id, outcome, str(end))
             self._over(request)
             if isinstance(end, NotReady):
                 self._metrics.classes.refused(request.priority, end)
                 self._fleet.diary.note(Happening.REFUSED, request.priority, outcome)
             raise
+        finally:
+            if request.trace is not None:
+                request.trace.over(self._decisions.find(request.request_id), request.limits.clock())
 
     @contextmanager
     def _under_way(
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None, place: AdmissionLease
     ) -> Iterator[Journey]:
         """The request from its admission on, over all its workers."""
-        arrival = self._decisions.arrival_of(request.request_id)
+        traced, arrival = request.trace, self._decisions.arrival_of(request.request_id)
+        if traced is not None:
+            arrival = traced.arrival  # however many have come since
         clock = RequestClock(
             request.limits.arrived_s,
             clock=request.limits.clock,
@@ -282,6 +287,8 @@ class Dispatcher:
         self._metrics.finished(usage, timing)
         self._metrics.classes.finished(journey.request.priority, usage, timing)
         self._decisions.finished(decision.request_id, usage, timing)
+        if (trace := journey.request.trace) is not None:
+            trace.answered(decision, (usage, timing), journey.choices.reasons)
         self._over(journey.request)
         return Completed(usage, timing)
 
@@ -289,12 +296,3 @@ class Dispatcher:
         arrival = self._decisions.arrival_of(request.request_id)
         if arrival is not None and arrival.course.ended_s is None:
             arrival.course.ended_s = request.limits.clock()
-
-
-def _outcome_of(end: BaseException) -> str:
-    """An error's code; "cancelled" when the caller closed the iterator or was cancelled."""
-    if isinstance(end, SplitserveError):
-        return status_of(end).code
-    if isinstance(end, TakerFault):
-        return "cancelled"  # its reader has ended it
-    return status_of(InternalError("")).code if isinstance(end, Exception) else "cancelled"

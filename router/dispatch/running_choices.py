@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from cluster.generation import BegunChoice, Timing, Usage
+from cluster.generation import BegunChoice, FinishReason, Timing, Usage
 from router.dispatch.stream import ChoiceTokens
 from router.text.choice_count import ChoiceCount, num_tokens_of
 
@@ -34,6 +34,7 @@ class RunningChoices:
         self._open = {item.choice for item in begun} or set(range(len(counts)))
         for item in begun:
             self._token_ids[item.choice].extend(item.token_ids)
+        self._reasons: list[FinishReason | None] = [None for _ in counts]
         self._runner: ChoiceRunner | None = None
         for choice, count in enumerate(counts):
             count.listen(partial(self._stop, choice))
@@ -57,6 +58,12 @@ class RunningChoices:
     def longest_begun_tokens(self) -> int:
         """Relayed of the longest choice that goes on."""
         return max((len(self._token_ids[choice]) for choice in self._open), default=0)
+
+    @property
+    def reasons(self) -> list[FinishReason]:
+        """Why those that are over ended, in their order; not of those that ended before it went
+        on."""
+        return [reason for reason in self._reasons if reason is not None]
 
     @property
     def num_relayed_tokens(self) -> int:
@@ -89,6 +96,7 @@ class RunningChoices:
             self._token_ids[choice].extend([token.token_id for token in tokens])
         if event.finish_reason is not None:
             self._open.discard(choice)
+            self._reasons[choice] = event.finish_reason
         return True
 
     def summed_up(self, told: tuple[Usage, Timing]) -> tuple[Usage, Timing]:
@@ -101,4 +109,5 @@ class RunningChoices:
     def _stop(self, choice: int) -> None:
         if choice in self._open and self._runner is not None:
             self._open.discard(choice)
+            self._reasons[choice] = FinishReason.STOP
             self._runner.finish(choice, is_last=not self._open)

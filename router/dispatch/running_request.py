@@ -78,6 +78,8 @@ class RunningRequest:
         self._clock = request.limits.clock
         self.leg = Leg(route.decode, next(iter(route.prefill), None), self._clock())
         """When it was where, as far as these workers are concerned."""
+        if request.trace is not None:
+            self.leg.span_id = request.trace.new_leg()
         self._stream = self._sent(request, workers)
         self._watch = self._watched(request.limits)
         try:
@@ -141,8 +143,11 @@ class RunningRequest:
         self._left_behind.settle()
 
     def _sent(self, request: RoutedRequest, workers: ChosenWorkers) -> RequestStream:
+        submission = workers.submission(request)
+        if request.trace is not None and self.leg.span_id is not None:
+            submission.trace.CopyFrom(request.trace.parent_of(self.leg.span_id))
         return workers.session.submit(
-            workers.submission(request),
+            submission,
             max_tokens=request.max_answer_tokens,
             max_prompt_tokens=request.max_scored_tokens,
             listener=StreamListener(

@@ -13,6 +13,7 @@ from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
 from router.fleet.token_taker import TokenTaker
 from router.fleet.unread import ChoiceTokens as ChoiceTokens
+from router.telemetry.request_trace import RequestTrace
 from router.tenants.priority import Priority
 from router.text.choice_count import ChoiceCount
 
@@ -77,6 +78,8 @@ class RoutedRequest:
     """Of an answer that goes on for another connection."""
     keeper: AnswerKeeper | None = field(default=None, compare=False, repr=False)
     """Of an answer that another connection may go on with."""
+    trace: RequestTrace | None = field(default=None, compare=False, repr=False)
+    """None: it is not traced."""
     packed: bytes = field(init=False, repr=False, compare=False)
     """The prompt, and the answer that goes on if it is one, as the index and the names of blocks
     are made from."""

@@ -15,6 +15,7 @@ from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
+from router.telemetry.request_tracing import RequestTracing
 from router.tenants.keyring import Keyring, OpenDoor
 from router.tenants.tenant import Tenant
 
@@ -35,6 +36,8 @@ class DoorContext:
     """Unknown fields of a body over HTTP are left out and told about, instead of refused."""
     resumption: Resumption | None = None
     """Of streams that a client may have the rest of by another connection; None: of none."""
+    tracing: RequestTracing | None = None
+    """None: no request is traced."""
     draw: UniqueHex = unique_hex
     """Of the ids that requests get."""
     chance: Random = field(default_factory=Random)

@@ -9,6 +9,7 @@ from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams, in_words
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import NOBODY, Caller
+from router.telemetry.request_trace import RequestTrace
 from router.tenants.tenant import ANYBODY, Tenant
 from router.text.stop_strings import StopStrings
 
@@ -124,6 +125,8 @@ class GenerationRequest:
     prompt: Prompt
     wishes: Wishes
     limits: TimeLimits
+    trace: RequestTrace | None = None
+    """None: it is not traced."""
 
 
 def checked_seed(asked: int) -> int:

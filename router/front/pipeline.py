@@ -111,6 +111,7 @@ class CompletionPipeline:
             expected_tokens=self._lengths.expected(sampling.max_tokens),
             tenant_salt=combined_salt(tenant.name, wishes.cache_salt),
             limits=request.limits,
+            trace=request.trace,
         )
         return PreparedGeneration(
             routed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -14,7 +15,7 @@ from protos import inference_pb2
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import Caller, caller_of
 from router.front.doors import DoorContext
-from router.front.generation_request import Prompt
+from router.front.generation_request import ChatPrompt, GenerationRequest, Prompt
 from router.front.prepared_generation import PreparedGeneration
 from router.front.reader_patience import ReaderPatience
 from router.front.refusals import internal_error
@@ -25,6 +26,8 @@ from router.grpc_front.message_intake import ReceivedMessage
 from router.grpc_front.request_reading import parse_message, prompt_of, read_request
 from router.grpc_front.resumable_calls import DOOR, rest_of, resumable_call
 from router.telemetry.request_ids import request_ids
+from router.telemetry.request_trace import RequestTrace
+from router.telemetry.request_tracing import CHAT, TEXT_COMPLETION, RequestTracing
 
 SERVICE_NAME = "splitserve.v1.Inference"
 _log = get_logger("router.grpc")
@@ -80,6 +83,8 @@ class InferenceService:
                 limits=limits,
                 defaults=self._door.model.defaults,
             )
+            if self._door.tracing is not None:
+                wanted = replace(wanted, trace=_trace(self._door.tracing, wanted, context))
             prepared = await self._door.pipeline.prepare(wanted)
             tenant, resumption = received.tenant, self._door.resumption
             resumable = resumable_call(message, prepared, tenant, resumption)
@@ -130,6 +135,19 @@ class InferenceService:
             return message, None
         self._door.model.check_name(message.model)
         return message, prompt_of(message, self._door.model)
+
+
+def _trace(tracing: RequestTracing, wanted: GenerationRequest, context: Any) -> RequestTrace | None:
+    """As the call's metadata say."""
+    said = [
+        (name, value) for name, value in context.invocation_metadata() if isinstance(value, str)
+    ]
+    parents, states = (
+        [value for name, value in said if name == wanted_name]
+        for wanted_name in ("traceparent", "tracestate")
+    )
+    operation = CHAT if isinstance(wanted.prompt, ChatPrompt) else TEXT_COMPLETION
+    return tracing.begin(parents, states, operation)
 
 
 def add_inference(service: InferenceService, server: Any) -> None:

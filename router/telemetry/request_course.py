@@ -34,6 +34,8 @@ class Leg:
     """An error's code; empty: it runs, or ended well."""
     stages: PromptStages | None = None
     """The worker's own word, the last."""
+    span_id: bytes | None = None
+    """In its request's trace; None: that is not traced."""
 
     def over(self, now_s: float, end: str = "") -> None:
         """The first end counts."""

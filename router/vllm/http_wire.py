@@ -15,7 +15,7 @@ import msgspec
 from cluster.errors import ConfigError, WorkerLost
 from router.vllm.event_lines import EventLines
 from router.vllm.server_address import VllmAddress
-from router.vllm.wire import VllmAnswer, check
+from router.vllm.wire import NO_HEADERS, SentHeaders, VllmAnswer, check
 
 CONNECT_TIMEOUT_S = 5.0
 KEEPALIVE_S = 2.0
@@ -52,13 +52,22 @@ class HttpWire:
         """See VllmWire.get."""
         return await self._whole(self._client.build_request("GET", path), timeout_s)
 
-    async def post(self, path: str, body: dict[str, Any], *, timeout_s: float | None) -> VllmAnswer:
+    async def post(
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        timeout_s: float | None,
+        headers: SentHeaders = NO_HEADERS,
+    ) -> VllmAnswer:
         """See VllmWire.post."""
-        return await self._whole(self._posted(path, body), timeout_s)
+        return await self._whole(self._posted(path, body, headers), timeout_s)
 
-    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[bytes], None]:
+    async def stream(
+        self, path: str, body: dict[str, Any], headers: SentHeaders = NO_HEADERS
+    ) -> AsyncGenerator[list[bytes], None]:
         """See VllmWire.stream."""
-        answer = await self._sent(self._posted(path, body))
+        answer = await self._sent(self._posted(path, body, headers))
         try:
             if answer.status_code != 200:
                 check(await self._read(answer), self._who)
@@ -74,9 +83,10 @@ class HttpWire:
         """See VllmWire.close."""
         await self._client.aclose()
 
-    def _posted(self, path: str, body: dict[str, Any]) -> httpx.Request:
+    def _posted(self, path: str, body: dict[str, Any], headers: SentHeaders) -> httpx.Request:
         content = msgspec.json.encode(body)
-        return self._client.build_request("POST", path, content=content, headers=_JSON)
+        told = {**_JSON, **headers}
+        return self._client.build_request("POST", path, content=content, headers=told)
 
     async def _whole(self, request: httpx.Request, timeout_s: float | None) -> VllmAnswer:
         try:

@@ -23,7 +23,7 @@ from cluster.process.own_lateness import LateTurn
 from router.vllm.completion_body import COMPLETIONS, prefill_body
 from router.vllm.kept_blocks import KeptBlocks, parameters_in
 from router.vllm.server import VllmServer
-from router.vllm.wire import VllmAnswer, check
+from router.vllm.wire import NO_HEADERS, SentHeaders, VllmAnswer, check
 
 LOOKS_PER_LEASE = 12
 """While it computes, this often the loop sees whether it stands itself."""
@@ -38,8 +38,9 @@ _log = get_logger("vllm")
 class PrefillRequest:
     """Of one request; `ask` once."""
 
-    def __init__(self, server: VllmServer, clock: Clock) -> None:
-        self._server = server
+    def __init__(self, server: VllmServer, clock: Clock, headers: SentHeaders = NO_HEADERS) -> None:
+        """`headers`: beside the wire's own."""
+        self._server, self._headers = server, headers
         self._clock = clock
         self.has_failed = False
         """By the server's fault: one that is full, or refuses the request, has not."""
@@ -78,7 +79,9 @@ class PrefillRequest:
         """And when it came, at the earliest: a loop that stood may have it long since. Raises
         WorkerLost or NotReady where none comes."""
         wire, look_s = self._server.wire, self._look_s
-        asking = asyncio.ensure_future(wire.post(COMPLETIONS, body, timeout_s=None))
+        asking = asyncio.ensure_future(
+            wire.post(COMPLETIONS, body, timeout_s=None, headers=self._headers)
+        )
         lost = asyncio.ensure_future(self._server.lost.wait())
         turn, late_s = LateTurn(self._clock), 0.0
         try:

@@ -19,6 +19,7 @@ from cluster.deadline import Clock, Deadline, deadline_passed
 from cluster.errors import InternalError, SplitserveError, TransferFailed, WorkerLost
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
+from cluster.tracing.context import context_from_wire
 from protos import generation_pb2, worker_pb2
 from router.fleet.request_stream import RequestStream
 from router.vllm.cache_doubts import CacheDoubts, late_reads_of
@@ -28,6 +29,7 @@ from router.vllm.prefill_request import PrefillRequest
 from router.vllm.relay import Relay
 from router.vllm.server import VllmServer
 from router.vllm.servers import ServerPair
+from router.vllm.wire import NO_HEADERS, SentHeaders
 
 TRANSPORT = "vllm/nixl"
 PREFILL_SHARE = 0.5
@@ -52,7 +54,7 @@ class VllmRequest:
     ) -> None:
         """`doubts`: about the decode server's cache. `on_handoff`: see LinkEvents. `flush`: what
         arrived together has been told."""
-        self._submit = submit
+        self._submit, self._headers = submit, _trace_of(submit)
         self._stream = stream
         self._server, self._prefill = pair.decode, pair.prefill
         self._doubts = doubts
@@ -106,7 +108,7 @@ class VllmRequest:
         makes as many readers, and the blocks are free again after the first one's word."""
         if self._prefill is None or self._prefill.member is None or self._submit.sampling.n > 1:
             return 0.0, None
-        asked = PrefillRequest(self._prefill, self._clock)
+        asked = PrefillRequest(self._prefill, self._clock, self._headers)
         handoff = await asked.ask(self._body_for(self._prefill), within_s)
         if asked.has_failed:
             self._note_handoff(failed=True)
@@ -171,7 +173,8 @@ class VllmRequest:
         )
         if handoff is not None:
             relay.note_cached(handoff.cached_tokens)
-        async with aclosing(self._server.wire.stream(COMPLETIONS, body)) as pieces:
+        answer = self._server.wire.stream(COMPLETIONS, body, self._headers)
+        async with aclosing(answer) as pieces:
             async for events in pieces:
                 self._server.num_words += 1
                 if await relay.take(events):
@@ -216,3 +219,9 @@ class VllmRequest:
         if isinstance(error, WorkerLost) and self._server.name not in error.message:
             return type(error)(f"{self._server.name} {error.message}")
         return error
+
+
+def _trace_of(submit: worker_pb2.Submit) -> SentHeaders:
+    """By which a server with `--otlp-traces-endpoint` has its spans in the request's trace."""
+    context = context_from_wire(submit.trace) if submit.HasField("trace") else None
+    return NO_HEADERS if context is None else context.headers

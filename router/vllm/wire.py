@@ -5,8 +5,9 @@ The real one is `http_wire.py`; a test has a server of its own behind the same m
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -15,6 +16,8 @@ from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveEr
 from cluster.terminal_text import plain
 
 MAX_SAID_CHARS = 300
+SentHeaders = Mapping[str, str]
+NO_HEADERS: SentHeaders = MappingProxyType({})
 _CLIENTS_FAULT = (400, 413, 422)
 _NOT_NOW = (408, 429, 503)
 _LOCKED = (401, 403)
@@ -40,11 +43,20 @@ class VllmWire(Protocol):
         """Raises WorkerLost when no whole answer comes in that time."""
         ...
 
-    async def post(self, path: str, body: dict[str, Any], *, timeout_s: float | None) -> VllmAnswer:
-        """None: whoever calls bounds it."""
+    async def post(
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        timeout_s: float | None,
+        headers: SentHeaders = NO_HEADERS,
+    ) -> VllmAnswer:
+        """Without a limit whoever calls bounds it. `headers`: beside the wire's own."""
         ...
 
-    def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[bytes], None]:
+    def stream(
+        self, path: str, body: dict[str, Any], headers: SentHeaders = NO_HEADERS
+    ) -> AsyncGenerator[list[bytes], None]:
         """The data of server-sent events, those that arrived together in one list. Whoever calls
         bounds each wait, and closes the generator. Raises what `check` does before the first."""
         ...

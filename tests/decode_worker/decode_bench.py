@@ -21,7 +21,8 @@ from cluster.world import World
 from decode_worker.service import DecodeWorker
 from engine.contract.commands import Submit
 from engine.contract.messages import Fetched, Frame, RequestEnded, Reserved, TokenEvent
-from protos import worker_pb2, worker_pb2_grpc
+from protos import handoff_pb2, worker_pb2, worker_pb2_grpc
+from tests.kept_spans import KeptSpans
 from worker.engine.host import EngineHost
 from worker.engine.scripted_link import ScriptedLink
 from worker.metrics import WorkerMetrics
@@ -51,7 +52,13 @@ class RouterEnd:
     opened: WorkerIdentity | None = None
 
     async def submit(
-        self, request_id: str, *targets, num_tokens: int = 8, timeout_ms=20_000.0, **sampling
+        self,
+        request_id: str,
+        *targets,
+        num_tokens: int = 8,
+        timeout_ms=20_000.0,
+        trace: handoff_pb2.TraceParent | None = None,
+        **sampling,
     ) -> None:
         params = SamplingParams(**{"max_tokens": 4} | sampling)
         submit = worker_pb2.Submit(
@@ -61,6 +68,7 @@ class RouterEnd:
             prefill=targets,
             cache_root=bytes(16),
             timeout_ms=timeout_ms,
+            trace=trace,
         )
         await self.say(submit=submit)
 
@@ -176,7 +184,9 @@ def decode_worker(progress_timeout_s: float = 20.0) -> DecodeWorker:
 
 
 @asynccontextmanager
-async def running_decode_worker(progress_timeout_s: float = 20.0) -> AsyncIterator[Bench]:
+async def running_decode_worker(
+    progress_timeout_s: float = 20.0, tracing: KeptSpans | None = None
+) -> AsyncIterator[Bench]:
     """The service on a free port, ready."""
     link = ScriptedLink()
     engine = EngineHost(link)
@@ -190,6 +200,7 @@ async def running_decode_worker(progress_timeout_s: float = 20.0) -> AsyncIterat
         pairing=PAIRING,
         lifespan=lifespan,
         metrics=WorkerMetrics(Role.DECODE, KEY.worker_id),
+        tracing=tracing,
     )
     service = decode_worker(progress_timeout_s)
     server = RpcServer("127.0.0.1", 0)

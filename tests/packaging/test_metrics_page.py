@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.identity import Role
 from cluster.process.loop_lag import LoopLag
+from cluster.tracing.export import SpanCounts
 from cluster.world import World
 from router.store.names import StoreNames
 from router.store.opened import open_store
@@ -58,10 +59,12 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     store = open_store("redis://here", StoreNames("all", "tiny"), World(), timeout_s=1.0)
     watch_store(store, metrics.registry)
     ResumeMetrics(metrics.registry).watch(int, int)
+    SpanCounts(metrics.registry)
     assert listed("| metric of the router |", "") == shown(metrics.registry, "")
 
 
 def test_the_page_lists_the_metrics_of_a_worker() -> None:
     metrics = WorkerMetrics(Role.DECODE, "decode-0")
     LoopLag().publish(metrics.registry)
+    SpanCounts(metrics.registry)
     assert listed("| metric of a worker", "worker_") == shown(metrics.registry, "worker_")

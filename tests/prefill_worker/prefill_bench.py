@@ -23,6 +23,7 @@ from engine.contract.commands import Submit
 from engine.contract.messages import Frame, Prefilled, RequestEnded, Started, TokenEvent
 from prefill_worker.service import PrefillWorker
 from protos import handoff_pb2, handoff_pb2_grpc
+from tests.kept_spans import KeptSpans
 from worker.engine.host import EngineHost
 from worker.engine.scripted_link import ScriptedLink
 from worker.metrics import WorkerMetrics
@@ -78,7 +79,7 @@ class Bench:
 
 @asynccontextmanager
 async def running_prefill_worker(
-    key: WorkerKey = KEY, clock: Clock = time.monotonic
+    key: WorkerKey = KEY, clock: Clock = time.monotonic, tracing: KeptSpans | None = None
 ) -> AsyncIterator[Bench]:
     """The service on a free port, ready."""
     link = ScriptedLink()
@@ -93,6 +94,7 @@ async def running_prefill_worker(
         pairing=PAIRING,
         lifespan=lifespan,
         metrics=WorkerMetrics(Role.PREFILL, key.worker_id),
+        tracing=tracing,
     )
     service, server = PrefillWorker(World(clock=clock)), RpcServer("127.0.0.1", 0)
     service.register(server)

@@ -9,6 +9,7 @@ from cluster.sampling import SamplingParams
 from router.control.plane import FleetPlane
 from router.dispatch.stream import Completed
 from router.front.generation_request import GenerationRequest, TokenPrompt, Wishes
+from router.telemetry.request_trace import RequestTrace
 from router.text.choice import ShownToken, TextDelta
 from tests.router.dispatch_bench import PROMPT, is_idle, router, time_limits
 from tests.router.fake_decode_worker import until
@@ -60,13 +61,20 @@ class Bench:
     workers: list[ModelWorker]
     troubles: dict[str, list[Trouble]]
 
-    async def ask(self, request_id: str, asked: Wishes, *troubles: Trouble) -> Answer:
+    async def ask(
+        self,
+        request_id: str,
+        asked: Wishes,
+        *troubles: Trouble,
+        trace: RequestTrace | None = None,
+    ) -> Answer:
         self.troubles[request_id] = list(troubles)
         request = GenerationRequest(
             request_id=request_id,
             prompt=TokenPrompt(PROMPT),
             wishes=asked,
             limits=time_limits(60.0),
+            trace=trace,
         )
         pipeline, answer = pipeline_over(self.plane.source), Answer()
         prepared = await pipeline.prepare(request)

@@ -72,6 +72,10 @@ class Exchange:
         """The first request header of that lower-case name."""
         return header_of(self.scope, name)
 
+    def headers_named(self, name: bytes) -> list[str]:
+        """All of that lower-case name."""
+        return [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
+
     async def read_json_body(self, held: HeldBody, share: LoopShare) -> bytes:
         """The whole body, put together in its share of the loop's turns. Raises InvalidRequest
         (type), RequestTooLarge and SlowRequest."""

@@ -18,7 +18,7 @@ import msgspec
 from cluster.deadline import Clock
 from cluster.errors import WorkerLost
 from router.vllm.event_lines import DONE
-from router.vllm.wire import VllmAnswer, check
+from router.vllm.wire import NO_HEADERS, SentHeaders, VllmAnswer, check
 from tests.router.vllm import recorded
 
 Body = dict[str, Any]
@@ -74,6 +74,8 @@ class FakeVllm:
     """By engine id: whose blocks it can read."""
     manners: Manners = field(default_factory=Manners)
     asked: list[Body] = field(default_factory=list)
+    told: list[dict[str, str]] = field(default_factory=list)
+    """SentHeaders that came with what was posted."""
     aborted: int = 0
     late_reads: int = 0
     is_closed: bool = False
@@ -90,15 +92,21 @@ class FakeVllm:
         known = {"/version": recorded.VERSION, "/v1/models": recorded.MODELS}
         return VllmAnswer(200, known[path]) if path in known else refusal(404, "Not Found")
 
-    async def post(self, path: str, body: Body, *, timeout_s: float | None) -> VllmAnswer:
+    async def post(
+        self, path: str, body: Body, *, timeout_s: float | None, headers: SentHeaders = NO_HEADERS
+    ) -> VllmAnswer:
         self._check_there()
+        self.told.append(dict(headers))
         if path == "/tokenize":
             told = self.manners.tokenizes or [ord(letter) for letter in body["prompt"]]
             return VllmAnswer(200, msgspec.json.encode({"tokens": told}))
         return await self._abortable(self._prefilled(body))
 
-    async def stream(self, path: str, body: Body) -> AsyncGenerator[list[bytes], None]:
+    async def stream(
+        self, path: str, body: Body, headers: SentHeaders = NO_HEADERS
+    ) -> AsyncGenerator[list[bytes], None]:
         self._check_there()
+        self.told.append(dict(headers))
         self.asked.append(body)
         has_ended = False
         try:

@@ -10,7 +10,7 @@ from cluster.block_hash import cache_root
 from cluster.generation import GeneratedToken
 from cluster.identity import Role, WorkerKey
 from cluster.world import World
-from protos import generation_pb2, worker_pb2
+from protos import generation_pb2, handoff_pb2, worker_pb2
 from router.fleet.request_stream import Ended, RequestStream
 from router.fleet.unread import ChoiceTokens, UnreadBytes
 from router.fleet.worker_link import LinkEvents
@@ -60,6 +60,7 @@ class Pair:
         timeout_s: float = 120.0,
         first_token_s: float | None = None,
         request_id: str = "r1",
+        trace: handoff_pb2.TraceParent | None = None,
         **sampling: Any,
     ) -> RequestStream:
         """A request for five tokens, unless `sampling` says otherwise."""
@@ -73,6 +74,7 @@ class Pair:
             cache_root=cache_root(PAIRING.key, "acme"),
             timeout_ms=timeout_s * 1000,
             first_token_ms=None if first_token_s is None else first_token_s * 1000,
+            trace=trace,
         )
         return self.link.submit(submit, max_tokens=given["max_tokens"] * given["n"])
 

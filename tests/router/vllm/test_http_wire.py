@@ -157,6 +157,13 @@ async def test_answers_are_asked_for_unpacked() -> None:
         assert b"accept-encoding: identity\r\n" in raw.asked[0].lower()
 
 
+async def test_headers_of_a_request_go_along_with_the_wires_own() -> None:
+    async with wired(answering("200 OK", b"{}"), "secret") as (wire, raw):
+        await wire.post("/v1/completions", {}, timeout_s=30.0, headers={"traceparent": "00-x"})
+        asked = raw.asked[0].lower()
+    assert b"traceparent: 00-x\r\n" in asked and b"authorization: bearer secret\r\n" in asked
+
+
 def test_https_without_tls_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs TLS"):
         HttpWire("https://a:1", "vllm-x")

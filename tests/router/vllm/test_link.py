@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from cluster.errors import DeadlineExceeded, InvalidRequest, NotReady, SplitserveError, WorkerLost
+from cluster.tracing.context import context_to_wire
+from tests.kept_spans import CALLER
 from tests.router.vllm.fake_vllm import answer_to, refusal
 from tests.router.vllm.linked import PROMPT, Pair, heard_of
 from tests.virtual_loop import run_virtually
@@ -57,6 +59,16 @@ async def test_a_pair_is_asked_as_nixl_wants_it() -> None:
     assert read["max_tokens"] == 5 and heard.ids() == RIGHT
     assert heard.ended is not None and heard.ended.timing.prefill_worker == "vllm-p:1"
     assert heard.ended.usage.cached_tokens == 3 and pair.handoffs == [("vllm-p:1", False)]
+
+
+@virtually
+async def test_both_servers_of_a_traced_request_are_told_of_its_trace() -> None:
+    pair = Pair()
+    await pair.answer(trace=context_to_wire(CALLER))
+    told = {"traceparent": CALLER.traceparent, "tracestate": "a=1"}
+    assert pair.prefill.told == pair.decode.told == [told]
+    await pair.answer(alone=True)
+    assert pair.decode.told[-1] == {}
 
 
 @virtually

@@ -1,0 +1,1 @@
+"""Spans of requests, and their way to an OpenTelemetry collector."""

@@ -1,0 +1,69 @@
+"""Which requests of a router are traced: as their clients and the operator say."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry
+
+from cluster.common_options import SamplingOptions
+from cluster.config import RouterOptions
+from cluster.tracing.context import DrawBytes, TraceContext, context_of, new_trace
+from cluster.tracing.tracing import Tracing
+from cluster.world import World
+from router.telemetry.request_trace import RequestTrace
+
+CHAT = "chat"
+TEXT_COMPLETION = "text_completion"
+_RANDOM_BITS = 64
+
+
+class RequestTracing:
+    """Of one router. From the event loop; `tracing` is started and closed by its owner."""
+
+    def __init__(
+        self,
+        tracing: Tracing,
+        rule: SamplingOptions,
+        model: str,
+        *,
+        draw: DrawBytes = os.urandom,
+    ) -> None:
+        self.tracing = tracing
+        self._rule, self._model, self._draw = rule, model, draw
+
+    @classmethod
+    def of(
+        cls, options: RouterOptions, model: str, registry: CollectorRegistry, world: World
+    ) -> RequestTracing | None:
+        """None where nothing is traced. Raises ConfigError."""
+        name = f"{socket.gethostname()}:{options.port}"
+        tracing = Tracing.of(options.traces, "router", name, registry, world)
+        return None if tracing is None else cls(tracing, options.sampled, model)
+
+    def begin(
+        self, parents: Sequence[str], states: Sequence[str], operation: str
+    ) -> RequestTrace | None:
+        """Of a request at a door, with all its headers named `traceparent` and `tracestate`. None:
+        it is not traced."""
+        context = self._chosen(parents, states)
+        if context is None:
+            return None
+        return RequestTrace(self.tracing.part(context), operation, self._model)
+
+    def _chosen(self, parents: Sequence[str], states: Sequence[str]) -> TraceContext | None:
+        rule = self._rule
+        parent = None if rule.trace_parent == "ignored" else context_of(parents, states)
+        if parent is None:
+            mine = new_trace(self._draw)
+            return mine if self._is_drawn(mine) else None
+        is_wanted = parent.is_sampled and (rule.trace_parent == "decides" or self._is_drawn(parent))
+        return parent if is_wanted else None
+
+    def _is_drawn(self, context: TraceContext) -> bool:
+        """By the trace's own id, as OpenTelemetry's TraceIdRatioBased: services that draw the same
+        share have the same traces."""
+        drawn = int.from_bytes(context.trace_id) & ((1 << _RANDOM_BITS) - 1)
+        return drawn < round(self._rule.trace_ratio * (1 << _RANDOM_BITS))

@@ -1,0 +1,61 @@
+"""Which requests a router traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cluster.common_options import SamplingOptions
+from router.telemetry.request_tracing import CHAT, RequestTracing
+from tests.kept_spans import KeptSpans
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+WANTED = f"00-{TRACE}-00f067aa0ba902b7-01"
+UNWANTED = f"00-{TRACE}-00f067aa0ba902b7-00"
+
+
+def drawing(number: int) -> Callable[[int], bytes]:
+    """Trace ids whose random part is that share of all, in hundredths."""
+    return lambda size: (((1 << 64) - 1) * number // 100).to_bytes(size)
+
+
+def traced(rule: SamplingOptions, *parents: str, drawn: int = 0) -> str | None:
+    """The id of the trace that a request is part of."""
+    tracing = RequestTracing(KeptSpans(), rule, "tiny", draw=drawing(drawn))
+    found = tracing.begin(parents, [], CHAT)
+    return None if found is None else found.part.trace_id.hex()
+
+
+def test_as_it_comes_every_request_is_traced_but_those_whose_clients_say_no() -> None:
+    rule = SamplingOptions()
+    assert traced(rule, drawn=99) == drawing(99)(16).hex()
+    assert traced(rule, WANTED) == TRACE
+    assert traced(rule, UNWANTED) is None
+
+
+@pytest.mark.parametrize(("ratio", "drawn"), [(0.0, []), (0.5, [0, 49]), (1.0, [0, 49, 51, 100])])
+def test_a_share_of_the_requests_without_a_parent_is_traced(ratio: float, drawn: list[int]) -> None:
+    rule = SamplingOptions(trace_ratio=ratio)
+    assert [each for each in (0, 49, 51, 100) if traced(rule, drawn=each)] == drawn
+
+
+def test_a_parent_decides_whatever_the_share() -> None:
+    assert traced(SamplingOptions(trace_ratio=0.0), WANTED) == TRACE
+
+
+def test_where_parents_join_they_force_nothing() -> None:
+    never, always = (SamplingOptions(trace_ratio=r, trace_parent="joins") for r in (0.0, 1.0))
+    assert traced(never, WANTED) is None
+    assert traced(always, WANTED) == TRACE
+    assert traced(always, UNWANTED) is None
+
+
+def test_where_parents_are_ignored_a_trace_begins_here() -> None:
+    rule = SamplingOptions(trace_parent="ignored")
+    assert traced(rule, WANTED) == traced(rule, UNWANTED) == drawing(0)(16).hex()
+
+
+def test_a_malformed_parent_is_none() -> None:
+    assert traced(SamplingOptions(), "00-nonsense") == drawing(0)(16).hex()
+    assert traced(SamplingOptions(), WANTED, WANTED) == drawing(0)(16).hex()
