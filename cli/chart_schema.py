@@ -44,11 +44,17 @@ _SAID_BY_THE_CHART = frozenset(
         *("kv_replay_port", "router", "advertise_host", "device"),
     }
 )
-_NO_OPTION_THERE = frozenset({"spare", "rank_launcher", "ray_address", "tls_client_ca"})
+_NO_OPTION_THERE = frozenset(
+    {
+        *("spare", "rank_launcher", "ray_address", "ray_listen", "ray_hosts", "ray_wait_s"),
+        "tls_client_ca",
+    }
+)
 """Of supervisors and Ray; and probes show no certificate."""
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "maxLength": 40, "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
 NAMESPACE: Schema = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"}
+ADDRESS: Schema = {"type": "string", "pattern": "^([-.a-z0-9]+:[0-9]+)?$"}
 FLAG: Schema = {"type": "boolean"}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65_535}
 COUNT: Schema = {"type": "integer", "minimum": 0}
@@ -69,7 +75,7 @@ def chart_schema() -> Schema:
             "worker": _worker(),
             "pools": {"type": "object", "additionalProperties": _pool(), "propertyNames": NAME},
             "gateway": _gateway(),
-            "topology": keys({"pairKey": TEXT}),
+            "topology": keys({"pairKey": TEXT, "groupKey": TEXT, "groupExclusive": FLAG}),
             "apiKeys": keys({"enabled": FLAG, "existingSecret": TEXT, "inStore": FLAG}),
             "fleet": keys({"existingSecret": TEXT, "tls": _certificate()}),
             "tls": _certificate(dnsNames={"type": "array", "items": TEXT}, hasCa=FLAG),
@@ -196,6 +202,8 @@ def _worker_keys() -> dict[str, Schema]:
         "replicas": COUNT,
         "options": _options(WorkerOptions),
         "gpus": keys({"count": COUNT, "resource": TEXT}),
+        "hosts": {"type": "integer", "minimum": 1, "maximum": 64},
+        "rayCluster": keys({"address": ADDRESS, "secret": _secret_key(), "peers": LIST}),
         "shm": QUANTITY,
         "rdma": keys({"resource": TEXT, "count": COUNT, "networks": TEXT, "gidIndex": index}),
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),

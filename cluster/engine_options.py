@@ -87,6 +87,19 @@ class EngineOptions:
         "host:port of a Ray cluster's head, for --launcher and --rank-launcher ray; default: "
         "$RAY_ADDRESS, else a Ray that is started for the occasion",
     )
+    ray_listen: str | None = option(
+        None,
+        "host:port at which hosts join a Ray that is started for --rank-launcher ray; default: "
+        "none may",
+    )
+    ray_hosts: int = option(
+        1, "hosts that have equal parts of the ranks on such a Ray", low=1, high=64
+    )
+    ray_wait_s: float = option(
+        0.0,
+        "how long an engine waits for hosts to join a Ray cluster that is too small for its ranks",
+        low=0,
+    )
     engine_silence_s: float = option(
         2.0, "an engine that neither speaks nor works so long is ended", low=0.1
     )

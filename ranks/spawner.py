@@ -98,7 +98,8 @@ class Spawner(Protocol):
 
     def place(self, world_size: int) -> RankPlaces:
         """Reserves room for them, the conductor included, or says where there is. Once, before
-        `start`, within 30 s. Raises ConfigError with a table of what was asked and what is free."""
+        `start`, within 30 s of the time that it has patience with hosts which are to join. Raises
+        ConfigError with a table of what was asked and what is free."""
 
     def start(self, launch: RankLaunch) -> RankProcess:
         """Begins one and returns; that it runs is told by its RankReady, that it ended by `poll`.

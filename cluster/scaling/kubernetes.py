@@ -1,4 +1,5 @@
-"""The Scaler of a fleet that the chart has installed: its pools are Deployments.
+"""The Scaler of a fleet that the chart has installed: its pools are Deployments, or
+LeaderWorkerSets where the ranks of a worker span hosts.
 
 A pool that gets smaller loses the pods that Kubernetes chooses, and each drains before it ends.
 A disruption budget guards evictions and not this: at least one worker always stays. What a quota
@@ -9,8 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.scaling.kubernetes_api import DeploymentsApi, Object
-from cluster.scaling.scaler import PoolState, ScaleOrder, ScalePlan, check_order
+from cluster.scaling.groups import Object, is_group_set, pods_of_a_worker
+from cluster.scaling.kubernetes_api import DeploymentsApi
+from cluster.scaling.scaler import (
+    PoolState,
+    RefusalReason,
+    ScaleOrder,
+    ScalePlan,
+    ScaleRefused,
+    check_order,
+)
 
 POOL_LABEL = "splitserve/pool"
 _FAILURES = {"ReplicaFailure": "True", "Progressing": "False"}
@@ -29,20 +38,21 @@ class KubernetesScaler:
 
     async def pools(self) -> Sequence[PoolState]:
         """See Scaler."""
-        return [pool_state(found) for found in await self._api.deployments(self._selector)]
+        return [pool_state(found) for found in await self._api.pools(self._selector)]
 
     async def scale(self, order: ScaleOrder) -> ScalePlan:
         """See Scaler."""
-        found = {pool_of(item): item for item in await self._api.deployments(self._selector)}
+        found = {pool_of(item): item for item in await self._api.pools(self._selector)}
+        check_listed(self._api, order.pool, list(found))
         check_order(order, list(found))
-        deployment = found[order.pool]
-        name, before = deployment["metadata"]["name"], deployment["spec"].get("replicas", 1)
-        await self._api.patch_scale(name, order.size, is_dry_run=order.is_dry_run)
+        pool = found[order.pool]
+        before = pool["spec"].get("replicas", 1)
+        await self._api.patch_scale(pool, order.size, is_dry_run=order.is_dry_run)
         return ScalePlan(
             pool=order.pool,
             size_before=before,
             size=order.size,
-            num_gpus=max(0, order.size - before) * gpus_of_a_pod(deployment),
+            num_gpus=max(0, order.size - before) * gpus_of_a_worker(pool),
         )
 
     async def close(self) -> None:
@@ -55,13 +65,21 @@ def selector_of(release: str) -> str:
     return f"app.kubernetes.io/name=splitserve,app.kubernetes.io/instance={release},{POOL_LABEL}"
 
 
+def check_listed(api: DeploymentsApi, pool: str, found: Sequence[str]) -> None:
+    """Raises ScaleRefused for a pool that may be among what the server has not shown."""
+    if api.hidden and pool not in found:
+        raise ScaleRefused(
+            RefusalReason.FORBIDDEN, f"no Deployment is the pool {pool}, and {api.hidden}"
+        )
+
+
 def pool_of(deployment: Object) -> str:
     """As values.yaml names it."""
     return str(deployment["metadata"]["labels"][POOL_LABEL])
 
 
 def pool_state(deployment: Object) -> PoolState:
-    """Of one Deployment."""
+    """Of one Deployment, or set of groups: a replica of it is a group."""
     status = deployment.get("status") or {}
     return PoolState(
         name=pool_of(deployment),
@@ -74,15 +92,17 @@ def pool_state(deployment: Object) -> PoolState:
 
 
 def is_seen(deployment: Object) -> bool:
-    """False while its status is of what was wanted before."""
+    """False while its status is of what was wanted before. Older sets of groups do not say."""
+    if is_group_set(deployment) and "observedGeneration" not in (deployment.get("status") or {}):
+        return True
     seen = (deployment.get("status") or {}).get("observedGeneration", 0)
     return bool(seen >= deployment["metadata"].get("generation", 0))
 
 
 def problem_of(deployment: Object) -> str:
     """Why pods are not made, or do not get ready, of what is wanted now; empty: neither is said."""
-    if not is_seen(deployment):
-        return ""
+    if is_group_set(deployment) or not is_seen(deployment):
+        return ""  # a set of groups says that it makes progress, or is available, and no more
     for condition in (deployment.get("status") or {}).get("conditions") or ():
         failed = _FAILURES.get(condition["type"]) == condition["status"]
         if failed and condition.get("reason") != "DeploymentPaused":
@@ -90,9 +110,9 @@ def problem_of(deployment: Object) -> str:
     return ""
 
 
-def gpus_of_a_pod(deployment: Object) -> int:
-    """That its containers ask for."""
-    containers = deployment["spec"]["template"]["spec"]["containers"]
+def gpus_of_a_worker(pool: Object) -> int:
+    """That the containers of its pods ask for."""
+    containers = (each for pod in pods_of_a_worker(pool) for each in pod["containers"])
     limits = (container.get("resources", {}).get("limits") or {} for container in containers)
     return sum(
         int(amount)

@@ -5,34 +5,37 @@ The `kubernetes` package is imported when the first connection is opened: it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from cluster.errors import ConfigError, WorkerLost
+from cluster.scaling.groups import GROUP, PLURAL, VERSION, Object, is_group_set
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
 TIMEOUT_S = 15.0
-Object = Mapping[str, Any]
-"""One of Kubernetes, as its API has it in JSON."""
+_OF_GROUPS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 
 
 class DeploymentsApi(Protocol):
-    """Of one namespace. Every call raises ScaleRefused where the server says no, and WorkerLost
-    where it does not answer."""
+    """Of one namespace: its Deployments, and the sets of groups that take their place. Every call
+    raises ScaleRefused where the server says no, and WorkerLost where it does not answer."""
 
-    async def deployments(self, selector: str) -> Sequence[Object]:
-        """Those with these labels."""
+    hidden: str
+    """Why sets of groups were not listed, in the server's words; empty: they were."""
+
+    async def pools(self, selector: str) -> Sequence[Object]:
+        """Those with these labels, of both kinds."""
 
     async def replica_sets(self, selector: str) -> Sequence[Object]:
         """Those with these labels."""
 
-    async def patch_scale(self, name: str, replicas: int, *, is_dry_run: bool) -> None:
-        """Of one Deployment."""
+    async def patch_scale(self, pool: Object, replicas: int, *, is_dry_run: bool) -> None:
+        """Of one that was listed."""
 
-    async def patch(self, name: str, operations: Sequence[Object]) -> None:
-        """One Deployment, by a JSON patch: all of it or nothing."""
+    async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
+        """One that was listed, by a JSON patch: all of it or nothing."""
 
     async def close(self) -> None:
         """Idempotent."""
@@ -48,6 +51,8 @@ class ApiServer(DeploymentsApi):
         from kubernetes.aio import client as api
 
         self._apps = api.AppsV1Api(client)
+        self._custom = api.CustomObjectsApi(client)
+        self.hidden = ""
 
     @classmethod
     async def opened(cls, namespace: str) -> ApiServer:
@@ -61,35 +66,57 @@ class ApiServer(DeploymentsApi):
             raise ConfigError(f"no Kubernetes cluster is configured: {cause}") from cause
         return cls(namespace, api.ApiClient())
 
-    async def deployments(self, selector: str) -> Sequence[Object]:
+    async def pools(self, selector: str) -> Sequence[Object]:
         """See DeploymentsApi."""
-        return await self._listed(self._apps.list_namespaced_deployment, selector)
+        deployments = await self._listed(self._apps.list_namespaced_deployment, selector)
+        return [*deployments, *await self._groups(selector)]
 
     async def replica_sets(self, selector: str) -> Sequence[Object]:
         """See DeploymentsApi."""
         return await self._listed(self._apps.list_namespaced_replica_set, selector)
 
-    async def patch_scale(self, name: str, replicas: int, *, is_dry_run: bool) -> None:
+    async def patch_scale(self, pool: Object, replicas: int, *, is_dry_run: bool) -> None:
         """See DeploymentsApi."""
-        dry_run = {"dry_run": "All"} if is_dry_run else {}
+        call, kind = self._apps.patch_namespaced_deployment_scale, {}
+        if is_group_set(pool):
+            call, kind = self._custom.patch_namespaced_custom_object_scale, dict(_OF_GROUPS)
+            kind["_content_type"] = "application/merge-patch+json"
+        if is_dry_run:
+            kind["dry_run"] = "All"
         body = {"spec": {"replicas": replicas}}
-        await self._called(
-            self._apps.patch_namespaced_deployment_scale, name=name, body=body, **dry_run
-        )
+        await self._called(call, name=pool["metadata"]["name"], body=body, **kind)
 
-    async def patch(self, name: str, operations: Sequence[Object]) -> None:
+    async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         """See DeploymentsApi."""
+        call, kind = self._apps.patch_namespaced_deployment, {}
+        if is_group_set(pool):
+            call, kind = self._custom.patch_namespaced_custom_object, _OF_GROUPS
         body = [dict(operation) for operation in operations]
         await self._called(
-            self._apps.patch_namespaced_deployment,
-            name=name,
+            call,
+            name=pool["metadata"]["name"],
             body=body,
             _content_type="application/json-patch+json",
+            **kind,
         )
 
     async def close(self) -> None:
         """See DeploymentsApi."""
         await self._client.close()
+
+    async def _groups(self, selector: str) -> Sequence[Object]:
+        """None where the cluster has no such kind. Who may not look is asked later whether that
+        matters: most releases have none."""
+        call = self._custom.list_namespaced_custom_object
+        try:
+            found = await self._called(call, label_selector=selector, **_OF_GROUPS)
+        except ScaleRefused as refusal:
+            if refusal.reason is RefusalReason.FORBIDDEN:
+                self.hidden = refusal.message
+            elif refusal.reason is not RefusalReason.NO_SUCH_POOL:
+                raise
+            return []
+        return list(found["items"])
 
     async def _listed(self, call: Any, selector: str) -> Sequence[Object]:
         found = await self._called(call, label_selector=selector)

@@ -1,7 +1,7 @@
 """Rolling updates of a release's pools: how far, on hold, and back.
 
 status    pods of the new template, of the old one, and how far pools are apart
-pause     spec.paused: pods stay as they are
+pause     spec.paused, or a partition: pods stay as they are
 resume    it goes on
 undo      the template before the last one, which rolls out in turn
 """
@@ -12,8 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.scaling.kubernetes import is_seen, pool_of, problem_of, selector_of
-from cluster.scaling.kubernetes_api import DeploymentsApi, Object
+from cluster.scaling.groups import Object, hold, is_group_set, is_held
+from cluster.scaling.kubernetes import (
+    check_listed,
+    is_seen,
+    pool_of,
+    problem_of,
+    selector_of,
+)
+from cluster.scaling.kubernetes_api import DeploymentsApi
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -60,22 +67,26 @@ class Rollouts:
     async def pause(self, pool: str | None, *, is_paused: bool) -> list[str]:
         """Holds pools, or lets them go on; returns their names."""
         found = await self._found(pool)
-        for deployment in found:
-            operation = {"op": "add", "path": "/spec/paused", "value": is_paused}
-            await self._api.patch(deployment["metadata"]["name"], [operation])
+        for each in found:
+            pausing: list[Object] = [{"op": "add", "path": "/spec/paused", "value": is_paused}]
+            operations = hold(each, is_paused=is_paused) if is_group_set(each) else pausing
+            await self._api.patch(each, operations)
         return [pool_of(deployment) for deployment in found]
 
     async def undo(self, pool: str | None) -> list[str]:
         """Back to the template before. All are looked at before the first is changed."""
         found = await self._found(pool)
+        _check_templates_are_kept(found)
         sets = await self._api.replica_sets(self._selector)
         templates = [_template_before(deployment, sets) for deployment in found]
         for deployment, template in zip(found, templates, strict=True):
-            await self._api.patch(deployment["metadata"]["name"], _replaced(deployment, template))
+            await self._api.patch(deployment, _replaced(deployment, template))
         return [pool_of(deployment) for deployment in found]
 
     async def _found(self, pool: str | None) -> Sequence[Object]:
-        found = await self._api.deployments(self._selector)
+        found = await self._api.pools(self._selector)
+        if pool is not None:
+            check_listed(self._api, pool, [pool_of(item) for item in found])
         named = [item for item in found if pool is None or pool_of(item) == pool]
         if not named:
             raise ScaleRefused(
@@ -92,6 +103,16 @@ def skew_of(states: Sequence[RolloutState]) -> float:
     return max(shares, default=0.0) - min(shares, default=0.0)
 
 
+def _check_templates_are_kept(found: Sequence[Object]) -> None:
+    groups = [pool_of(each) for each in found if is_group_set(each)]
+    if groups:
+        raise ScaleRefused(
+            RefusalReason.OPTIONS,
+            f"{', '.join(groups)}: a LeaderWorkerSet keeps no template before; name the other "
+            "pools, or use helm rollback",
+        )
+
+
 def _state(deployment: Object) -> RolloutState:
     """What the server has not looked at yet has no new pods."""
     spec, status = deployment["spec"], deployment.get("status") or {}
@@ -103,12 +124,14 @@ def _state(deployment: Object) -> RolloutState:
         num_updated=num_updated,
         num_ready=status.get("readyReplicas", 0),
         num_old=status.get("replicas", 0) - num_updated,
-        is_paused=bool(spec.get("paused", False)),
+        is_paused=is_held(deployment) if is_group_set(deployment) else bool(spec.get("paused")),
         problem=problem_of(deployment),
     )
 
 
 def _revision(item: Object) -> int:
+    if is_group_set(item):
+        return int(item["metadata"].get("generation", 0))  # its revisions have hashes for names
     return int((item["metadata"].get("annotations") or {}).get(REVISION, 0))
 
 

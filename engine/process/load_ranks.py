@@ -9,13 +9,14 @@ import structlog
 import torch
 
 from cluster.errors import ConfigError
+from cluster.launcher.ray.open_ray import Patience, open_ray_of
 from cluster.models.group_split import rank_split, sharing_of
 from cluster.sharding import Rank
 from cluster.supervisor.devices import visible_gpus
 from engine.contract.environ import TORCH_ENVIRON
 from engine.contract.spec import EngineSpec
 from engine.contract.step_parts import check_parts
-from engine.model.load_phases import PhaseProgress
+from engine.model.load_phases import PhaseProgress, silent
 from engine.model.weights.open_checkpoint import fitted_split
 from engine.process.threads import use_threads_to_load
 from engine.runner.device import resolve_device, wants_gpu
@@ -47,7 +48,7 @@ def loader_of(rank_module: str) -> Callable[[EngineSpec, PhaseProgress], Replica
             max_num_seqs_at_a_rank=spec.options.max_num_seqs // spec.options.num_homes,
             max_batch_tokens_at_a_rank=spec.options.max_batch_tokens // spec.options.num_homes,
         )
-        return load_group(spec, progress, spawner_of(spec, rank_module))
+        return load_group(spec, progress, spawner_of(spec, rank_module, progress))
 
     return load
 
@@ -74,20 +75,26 @@ def check_split(spec: EngineSpec, device: torch.device) -> None:
     fitted_split(spec.card, split, weights_on(device, spec))
 
 
-def spawner_of(spec: EngineSpec, rank_module: str) -> Spawner:
-    """As the options say; asks CUDA nothing. Raises ConfigError for an engine that has no ranks."""
+def spawner_of(spec: EngineSpec, rank_module: str, progress: PhaseProgress = silent) -> Spawner:
+    """As the options say; asks CUDA nothing. `progress` hears of a wait for hosts. Raises
+    ConfigError for an engine that has no ranks."""
     if not rank_module:
         raise ConfigError(
             "this engine runs as one process; use --tensor-parallel-size 1",
             param="tensor_parallel_size",
         )
-    uses_gpus = wants_gpu(spec.options.device)
-    if spec.options.rank_launcher == "ray":
+    options = spec.options
+    uses_gpus = wants_gpu(options.device)
+    if options.rank_launcher == "ray":
         return RaySpawner(
             rank_module,
             name=f"{spec.worker_id}-{spec.incarnation}",
-            address=spec.options.ray_address,
+            address=options.ray_address,
             uses_gpus=uses_gpus,
             environ=TORCH_ENVIRON,
+            hosts=open_ray_of(options.ray_listen, options.ray_hosts, options.ray_address),
+            patience=Patience(
+                limit_s=options.ray_wait_s, on_wait=lambda: progress("place ranks", 0.0)
+            ),
         )
     return ProcessSpawner(rank_module, gpus=visible_gpus(os.environ) if uses_gpus else None)

@@ -20,7 +20,9 @@ from cluster.errors import ConfigError
 from cluster.launcher.protocol import VISIBLE_DEVICES, ProcessSpec
 from cluster.launcher.ray.bundles import bundle_of_a_rank, order_of_bundles
 from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts, environ_to_share
+from cluster.launcher.ray.joining import await_hosts
 from cluster.launcher.ray.machine import HostFacts, is_there, own_facts
+from cluster.launcher.ray.open_ray import OpenRay, Patience
 from cluster.launcher.ray.own_group import PLACEMENT_GROUP
 from cluster.launcher.ray.placing import PlacedGroup, group_of, place_group
 from cluster.launcher.ray.session import RaySession
@@ -35,6 +37,7 @@ from ranks.spawner import RankPlaces
 _START_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_PATIENCE = Patience()
 _log = get_logger("ranks")
 
 
@@ -49,17 +52,22 @@ class RaySpawner:
         address: str | None,
         uses_gpus: bool,
         environ: Mapping[str, str] = NOTHING,
+        hosts: OpenRay | None = None,
+        patience: Patience = NO_PATIENCE,
         clock: Clock = time.monotonic,
     ) -> None:
         """`name` is the group's, and no other's on the cluster: of a worker and its incarnation.
         `address`: of a cluster, or None for $RAY_ADDRESS's, and else a Ray of our own.
         `uses_gpus`: each rank takes a GPU; CUDA_VISIBLE_DEVICES of the conductor is set, too.
-        `environ`: for ranks, unless this process's environment or their node's says otherwise."""
+        `environ`: for ranks, unless this process's environment or their node's says otherwise.
+        `hosts`: that join a Ray of our own. `patience`: with a cluster that is too small yet."""
         self._entry_module = entry_module
         self._name = name
         self._address = address
         self._uses_gpus = uses_gpus
         self._environ = environ
+        self._hosts = hosts
+        self._patience = patience
         self._clock = clock
         self._session: RaySession | None = None
         self._group: PlacedGroup | None = None
@@ -70,7 +78,9 @@ class RaySpawner:
 
     def place(self, world_size: int) -> RankPlaces:
         """See Spawner. Connects to Ray, or starts it."""
-        self._session = session = RaySession.open(self._address, num_ranks=world_size)
+        self._session = session = RaySession.open(
+            self._address, num_ranks=world_size, hosts=self._hosts
+        )
         self._group = group = self._group_for(session, world_size)
         order = order_of_bundles(group.nodes)
         first = CONDUCTOR if group.is_own else CONDUCTOR + 1  # where the conductor is already
@@ -148,6 +158,7 @@ class RaySpawner:
         if given is None:
             bundle = bundle_of_a_rank(session.nodes(), uses_gpus=self._uses_gpus)
             bundles = [bundle] * world_size
+            await_hosts(session, bundles, first_node=session.node_id, patience=self._patience)
             return place_group(session, self._name, bundles, first_node=session.node_id)
         if len(given.nodes) < world_size:
             raise ConfigError(

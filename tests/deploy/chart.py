@@ -44,9 +44,14 @@ class Rendered:
 
     @cached_property
     def pods(self) -> dict[str, Manifest]:
-        """What deployments and jobs start, and pods of their own, by name."""
+        """What deployments, groups and jobs start, and pods of their own, by name: a group's leader
+        by the group's name, its followers by the name of the first."""
         owners = self.kind("Deployment") | self.kind("Job")
-        return {name: m["spec"]["template"] for name, m in owners.items()} | self.kind("Pod")
+        found = {name: m["spec"]["template"] for name, m in owners.items()} | self.kind("Pod")
+        for name, group in self.kind("LeaderWorkerSet").items():
+            templates = group["spec"]["leaderWorkerTemplate"]
+            found |= {name: templates["leaderTemplate"], f"{name}-1": templates["workerTemplate"]}
+        return found
 
     def environ(self, deployment: str) -> dict[str, str]:
         """Of its container: what is said in words."""

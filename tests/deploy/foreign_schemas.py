@@ -1,7 +1,8 @@
 """Specs of what others define, as far as the chart says them, and no other key.
 
-After Gateway API 1.4, its inference extension 1.0, KEDA 2.20, the Prometheus operator 0.86 and
-cert-manager 1.19. Kubernetes' own kinds have their whole schemas (`kubernetes_validate`).
+After Gateway API 1.4, its inference extension 1.0, KEDA 2.20, the Prometheus operator 0.86,
+cert-manager 1.19 and LeaderWorkerSet 0.9. Kubernetes' own kinds have their whole schemas
+(`kubernetes_validate`).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ RULES = _keys({"policies": {"type": "array", "items": POLICY}, "stabilizationWin
 KEDA = {
     "ScaledObject": _keys(
         {
-            "scaleTargetRef": _keys({"name": TEXT}, "name"),
+            "scaleTargetRef": _keys({"apiVersion": TEXT, "kind": TEXT, "name": TEXT}, "name"),
             "minReplicaCount": COUNT,
             "maxReplicaCount": COUNT,
             "pollingInterval": COUNT,
@@ -179,6 +180,46 @@ CERT_MANAGER = {
         "issuerRef",
     )
 }
+INT_OR_TEXT: Schema = {"type": ["integer", "string"]}
+POD_TEMPLATE = _keys({"metadata": {"type": "object"}, "spec": {"type": "object"}}, "spec")
+"""Kubernetes' own, which has the rest."""
+LEADER_WORKER_SET = {
+    "LeaderWorkerSet": _keys(
+        {
+            "replicas": {"type": "integer", "minimum": 0, "maximum": 1_000_000},
+            "startupPolicy": {"enum": ["LeaderCreated", "LeaderReady"]},
+            "networkConfig": _keys({"subdomainPolicy": {"enum": ["Shared", "UniquePerReplica"]}}),
+            "rolloutStrategy": _keys(
+                {
+                    "type": {"enum": ["RollingUpdate"]},
+                    "rollingUpdateConfiguration": _keys(
+                        {
+                            "partition": COUNT,
+                            "maxUnavailable": INT_OR_TEXT,
+                            "maxSurge": INT_OR_TEXT,
+                        }
+                    ),
+                },
+                "type",
+            ),
+            "leaderWorkerTemplate": _keys(
+                {
+                    "size": COUNT,
+                    "restartPolicy": {
+                        "enum": [
+                            *("Default", "RecreateGroupOnPodRestart", "RecreateGroupAfterStart"),
+                            "None",
+                        ]
+                    },
+                    "leaderTemplate": POD_TEMPLATE,
+                    "workerTemplate": POD_TEMPLATE,
+                },
+                "workerTemplate",
+            ),
+        },
+        "leaderWorkerTemplate",
+    )
+}
 FOREIGN: dict[tuple[str, str], Schema] = {
     (version, kind): schema
     for version, kinds in {
@@ -187,6 +228,7 @@ FOREIGN: dict[tuple[str, str], Schema] = {
         "keda.sh/v1alpha1": KEDA,
         "monitoring.coreos.com/v1": PROMETHEUS,
         "cert-manager.io/v1": CERT_MANAGER,
+        "leaderworkerset.x-k8s.io/v1": LEADER_WORKER_SET,
     }.items()
     for kind, schema in kinds.items()
 }

@@ -22,6 +22,7 @@ from router.tenants.key_file import read_keys
 from router.vllm.pods.selection import pod_selection
 from tests.deploy.chart import CHART, Manifest, helm, refusal, rendered
 from tests.deploy.foreign_schemas import FOREIGN
+from tests.deploy.matrix import all_pairs
 from tests.deploy.test_gateway import POOL, ROUTE
 
 VERSIONS = [f"1.{minor}" for minor in range(29, 38)]
@@ -99,6 +100,7 @@ MATRIX = {
     "inference pool": POOL,
     "warm-up": WARM,
     "read-only cache": READ_ONLY,
+    **all_pairs(),
 }
 each_of_the_matrix = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
 
@@ -116,8 +118,8 @@ def test_every_manifest_is_valid_on_every_kubernetes_that_the_chart_is_for(
     manifests = rendered(values).manifests
     for version in VERSIONS:
         for manifest in manifests:
-            if _named(manifest) not in FOREIGN:
-                kubernetes_validate.validate(manifest, version, strict=True)
+            for part in _of_kubernetes(manifest):
+                kubernetes_validate.validate(part, version, strict=True)
 
 
 def test_what_others_define_has_no_key_that_they_do_not_know() -> None:
@@ -132,6 +134,19 @@ def test_what_others_define_has_no_key_that_they_do_not_know() -> None:
 
 def _named(manifest: Manifest) -> tuple[str, str]:
     return manifest["apiVersion"], manifest["kind"]
+
+
+def _of_kubernetes(manifest: Manifest) -> list[Manifest]:
+    """What of it Kubernetes' own schemas know: of a group its pods."""
+    if _named(manifest) not in FOREIGN:
+        return [manifest]
+    templates = manifest["spec"].get("leaderWorkerTemplate", {})
+    kind = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "of-a-group"}}
+    return [
+        {**kind, "template": templates[name]}
+        for name in ("leaderTemplate", "workerTemplate")
+        if name in templates
+    ]
 
 
 def test_what_others_define_is_asked_for_only_where_it_was_asked_for() -> None:
@@ -179,10 +194,10 @@ def test_a_cache_that_is_prepared_has_a_claim(key: str) -> None:
     assert f"model.cache.{key}" in told and "model.cache.claim" in told
 
 
-def test_ranks_of_several_hosts_are_refused_by_the_key_that_asks_for_them() -> None:
+def test_ranks_without_gpus_are_refused_by_the_key_that_asks_for_them() -> None:
     decode = {"gpus": {"count": 4}, "options": {"tensorParallelSize": 8}}
     told = refusal({"pools": {"decode": decode}})
-    assert "pools.decode.options.tensorParallelSize" in told and "--launcher ray" in told
+    assert "pools.decode.options.tensorParallelSize" in told and "more hosts" in told
     on_cpus = {"worker": {"options": {"tensorParallelSize": 2}}}
     assert rendered(on_cpus).environ("demo-decode")["SPLITSERVE_TENSOR_PARALLEL_SIZE"] == "2"
 
@@ -390,10 +405,10 @@ def test_services_budgets_and_policies_find_the_pods_that_they_are_for(values: M
         ports = {p["name"] for p in release.pods["demo-router"]["spec"]["containers"][0]["ports"]}
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
     for name, budget in release.kind("PodDisruptionBudget").items():
-        assert found(budget["spec"]["selector"]["matchLabels"]) == {name}
+        assert found(budget["spec"]["selector"]["matchLabels"]) == {name, f"{name}-1"} & set(labels)
     for name, deployment in release.kind("Deployment").items():
         assert found(deployment["spec"]["selector"]["matchLabels"]) == {name}
-    everybody = set(release.kind("Deployment"))
+    everybody = {n for n in labels if n == "demo-router" or "splitserve/pool" in labels[n]}
     for name, policy in release.kind("NetworkPolicy").items():
         selector = policy["spec"]["podSelector"]
         for_workers = {n for n in found(selector["matchLabels"]) if "splitserve/pool" in labels[n]}

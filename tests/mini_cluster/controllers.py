@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from tests.mini_cluster.deployment import reconcile_deployments
 from tests.mini_cluster.job import reconcile_jobs
+from tests.mini_cluster.leader_worker_set import reconcile_leader_worker_sets
 from tests.mini_cluster.object_store import ObjectStore
 from tests.mini_cluster.replica_set import reconcile_replica_sets
 from tests.mini_cluster.scheduling import schedule_pods
@@ -23,6 +24,7 @@ Reconcile = Callable[[ObjectStore, datetime], None]
 """Does what is to be done by now, and nothing where nothing is."""
 WORKLOADS: tuple[Reconcile, ...] = (
     reconcile_deployments,
+    reconcile_leader_worker_sets,
     reconcile_replica_sets,
     reconcile_stateful_sets,
     reconcile_jobs,

@@ -8,6 +8,7 @@ from copy import deepcopy
 from datetime import datetime
 
 from tests.mini_cluster.children import children, is_going, is_ready, new_child, new_pod
+from tests.mini_cluster.group_pods import told_of_its_group
 from tests.mini_cluster.history import Object
 from tests.mini_cluster.object_store import ObjectStore
 
@@ -16,7 +17,7 @@ _HASH = "controller-revision-hash"
 
 
 def reconcile_stateful_sets(store: ObjectStore, now: datetime) -> None:
-    for found in store.select(STATEFUL_SETS):
+    for found in store.select(STATEFUL_SETS, matches=lambda each: not is_going(each)):
         name, namespace = found["metadata"]["name"], found["metadata"]["namespace"]
         revision = f"{name}-{_template_hash(found)}"
         pods = {_number(pod): pod for pod in children(store, "pods", found)}
@@ -40,10 +41,12 @@ def _step(store: ObjectStore, found: Object, pods: dict[int, Object], revision: 
     older template. With `Parallel` all that are missing, or too many, at once."""
     wanted: int = found["spec"].get("replicas", 1)
     is_parallel = found["spec"].get("podManagementPolicy") == "Parallel"
-    missing = [number for number in range(wanted) if number not in pods]
-    extra = [number for number in sorted(pods, reverse=True) if number >= wanted]
+    start: int = found["spec"].get("ordinals", {}).get("start", 0)
+    numbers = range(start, start + wanted)
+    missing = [number for number in numbers if number not in pods]
+    extra = [number for number in sorted(pods, reverse=True) if number not in numbers]
     are_settled = all(is_ready(pod) and not is_going(pod) for pod in pods.values())
-    if missing and (is_parallel or all(is_ready(pods[n]) for n in range(missing[0]))):
+    if missing and (is_parallel or all(is_ready(pods[n]) for n in range(start, missing[0]))):
         for number in missing if is_parallel else missing[:1]:
             _create(store, found, number, revision)
     elif extra and (is_parallel or not any(map(is_going, pods.values()))):
@@ -56,7 +59,10 @@ def _step(store: ObjectStore, found: Object, pods: dict[int, Object], revision: 
 
 
 def _create(store: ObjectStore, found: Object, number: int, revision: str) -> None:
+    """Nothing while another's pod still has the name."""
     name = f"{found['metadata']['name']}-{number}"
+    if store.find("pods", found["metadata"]["namespace"], name) is not None:
+        return
     labels = {
         _HASH: revision,
         "statefulset.kubernetes.io/pod-name": name,
@@ -66,7 +72,7 @@ def _create(store: ObjectStore, found: Object, number: int, revision: str) -> No
     pod["spec"] |= {"hostname": name, "subdomain": found["spec"].get("serviceName", "")}
     for template in found["spec"].get("volumeClaimTemplates", []):
         pod["spec"].setdefault("volumes", []).append(_claimed(store, found, template, name))
-    store.create("pods", pod)
+    store.create("pods", told_of_its_group(pod))
 
 
 def _claimed(store: ObjectStore, found: Object, template: Object, pod: str) -> Object:

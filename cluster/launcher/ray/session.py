@@ -3,7 +3,8 @@
     open   connected already   that one, and left as it is
            an address          that cluster: --ray-address, else $RAY_ADDRESS
            neither             a Ray is started here: one node, at every address of this machine;
-                              its token (~/.ray/auth_token) alone says who comes in
+                              its token (~/.ray/auth_token) alone says who comes in. Other hosts
+                              join it where it is an OpenRay
     close  what `open` began is ended: the connection, and a Ray of our own with all it started
 
 Ray ends the actors and placement groups of a connection with it, whether it was closed or its
@@ -17,7 +18,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from os import environ
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import cluster
 from cluster.errors import ConfigError
 from cluster.launcher.ray.bundles import RANK_RESOURCE, NodeRoom
 from cluster.launcher.ray.library import forwards_logs, ray_library
+from cluster.launcher.ray.open_ray import OpenRay
 from cluster.logs import get_logger
 from cluster.process.owned_folder import OwnedFolder
 from cluster.process.thread_call import in_thread_within
@@ -59,8 +61,11 @@ class RaySession:
         self.node_id = str(context.get_node_id())
 
     @classmethod
-    def open(cls, address: str | None = None, *, num_ranks: int) -> RaySession:
-        """`num_ranks` are what a Ray of our own has room for.
+    def open(
+        cls, address: str | None = None, *, num_ranks: int, hosts: OpenRay | None = None
+    ) -> RaySession:
+        """`num_ranks` are what a Ray of our own has room for, with all its `hosts`, who are asked
+        for by nobody that names an address.
 
         From the main thread: the kernel ends a Ray of our own with the thread that has started it,
         and only there can the handler that Ray sets for SIGTERM be taken back. Raises ConfigError
@@ -70,9 +75,10 @@ class RaySession:
         ray = ray_library()
         if ray.is_initialized():
             return cls(ray, is_own=False)
-        address = address or environ.get("RAY_ADDRESS") or None
+        if hosts is None:
+            address = address or environ.get("RAY_ADDRESS") or None
         with _termination_is_ours():
-            return cls._connected(ray, address) if address else cls._started(ray, num_ranks)
+            return cls._connected(ray, address) if address else cls._started(ray, num_ranks, hosts)
 
     @classmethod
     def _connected(cls, ray: Any, address: str) -> RaySession:
@@ -86,7 +92,7 @@ class RaySession:
         return cls(ray, is_own=True)
 
     @classmethod
-    def _started(cls, ray: Any, num_ranks: int) -> RaySession:
+    def _started(cls, ray: Any, num_ranks: int, hosts: OpenRay | None = None) -> RaySession:
         try:
             folder = OwnedFolder.make(_FOLDER_PREFIX, _FOLDER_ROOM)
         except OSError as cause:
@@ -96,17 +102,7 @@ class RaySession:
                 param="ray_address",
             ) from cause
         try:
-            _init(
-                ray,
-                "Ray cannot be started here",
-                address="local",
-                num_cpus=0,  # Ray would start as many Pythons in advance
-                resources={RANK_RESOURCE: float(num_ranks)},
-                include_dashboard=False,
-                object_store_memory=_STORE_BYTES,
-                _temp_dir=str(folder.path),
-                _system_config=_OF_OUR_OWN,
-            )
+            _start(ray, folder, num_ranks, hosts)
         except ConfigError:
             folder.remove()
             raise
@@ -149,6 +145,24 @@ class RaySession:
             _log.warning("Ray did not end in time", limit_s=CLOSE_TIMEOUT_S)
         if self._folder is not None:
             self._folder.remove()
+
+
+def _start(ray: Any, folder: OwnedFolder, num_ranks: int, hosts: OpenRay | None) -> None:
+    num_here = num_ranks if hosts is None else hosts.num_ranks_of_a_host(num_ranks)
+    at: dict[str, Any] = {} if hosts is None else {"_node_ip_address": hosts.host}
+    with nullcontext() if hosts is None else hosts.head_port_told():
+        _init(
+            ray,
+            "Ray cannot be started here",
+            address="local",
+            num_cpus=0,  # Ray would start as many Pythons in advance
+            resources={RANK_RESOURCE: float(num_here)},
+            include_dashboard=False,
+            object_store_memory=_STORE_BYTES,
+            _temp_dir=str(folder.path),
+            _system_config=_OF_OUR_OWN,
+            **at,
+        )
 
 
 def _init(ray: Any, failure: str, **arguments: Any) -> None:

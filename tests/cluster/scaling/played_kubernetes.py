@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.scaling.kubernetes_api import DeploymentsApi, Object
+from cluster.scaling.groups import Object
+from cluster.scaling.kubernetes_api import DeploymentsApi
 from cluster.scaling.scaler import ScaleRefused
 
 LABELS = "app.kubernetes.io/name=splitserve,app.kubernetes.io/instance=chat,splitserve/pool"
@@ -19,8 +20,9 @@ class PlayedDeployments(DeploymentsApi):
         self.sets: list[Object] = []
         self.patches: list[tuple[str, Sequence[Object]]] = []
         self.refuses_with: ScaleRefused | None = None
+        self.hidden = ""
 
-    async def deployments(self, selector: str) -> Sequence[Object]:
+    async def pools(self, selector: str) -> Sequence[Object]:
         assert selector == LABELS
         return list(self.items.values())
 
@@ -28,15 +30,16 @@ class PlayedDeployments(DeploymentsApi):
         assert selector == LABELS
         return self.sets
 
-    async def patch_scale(self, name: str, replicas: int, *, is_dry_run: bool) -> None:
+    async def patch_scale(self, pool: Object, replicas: int, *, is_dry_run: bool) -> None:
         self._check()
+        name = pool["metadata"]["name"]
         if not is_dry_run:
             self.items[name]["spec"]["replicas"] = replicas
             self.items[name]["metadata"]["generation"] += 1
 
-    async def patch(self, name: str, operations: Sequence[Object]) -> None:
+    async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         self._check()
-        self.patches.append((name, operations))
+        self.patches.append((pool["metadata"]["name"], operations))
 
     async def close(self) -> None:
         """Nothing was open."""
@@ -73,6 +76,24 @@ def deployment(pool: str, replicas: int, *, gpus: int = 0, revision: int = 1) ->
             "template": {"spec": {"containers": [{"resources": {"limits": limits}}]}},
         },
     }
+
+
+def group_set(pool: str, replicas: int, *, size: int, gpus: int) -> dict[str, Any]:
+    """As a list of custom resources has it: with its kind."""
+    limits = {"nvidia.com/gpu": str(gpus)}
+    template = {"spec": {"containers": [{"resources": {"limits": limits}}]}}
+    made = deployment(pool, replicas)
+    rolling = {"maxUnavailable": 1, "maxSurge": 0}
+    made["spec"] = {
+        "replicas": replicas,
+        "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": rolling},
+        "leaderWorkerTemplate": {
+            "size": size,
+            "leaderTemplate": template,
+            "workerTemplate": template,
+        },
+    }
+    return {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", **made}
 
 
 def replica_set(pool: str, revision: int, image: str) -> dict[str, Any]:

@@ -57,6 +57,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: SPLITSERVE_FLEET_TLS
   value: /etc/splitserve/fleet
 {{- end }}
+{{- include "splitserve.hubEnv" . }}
+{{- end }}
+
+{{- define "splitserve.hubEnv" }}
 {{- with .Values.model.authSecret.name }}
 - name: HF_TOKEN
   valueFrom:
@@ -192,6 +196,14 @@ priorityClassName: {{ . }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{ toJson . }}
 {{- end }}
+{{- end }}
+
+{{- /* Whether any pool's ranks span hosts of its own. */ -}}
+{{- define "splitserve.hasGroups" -}}
+{{- $root := . }}
+{{- range .Values.pools }}{{ if . }}
+{{- if gt (int (include "splitserve.pool" (dict "root" $root "pool" .) | fromJson).hosts) 1 }}yes{{ end }}
+{{- end }}{{ end }}
 {{- end }}
 
 {{- /* A pool with the workers' defaults below its own keys. */ -}}

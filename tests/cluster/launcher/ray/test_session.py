@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.launcher.ray import session
+from cluster.launcher.ray.open_ray import OpenRay
 from cluster.launcher.ray.session import RaySession
 from cluster.process.owned_folder import OwnedFolder
 
@@ -38,6 +40,24 @@ def test_a_ray_of_our_own_has_no_dashboard_and_stays_on_this_machine(
     monkeypatch.setattr(session, "_init", lambda ray, failed, **options: asked.update(options))
     RaySession._started(ray, num_ranks=1)
     assert (asked["include_dashboard"], asked["address"]) == (False, "local")
+
+
+def test_a_ray_that_others_join_is_at_the_address_that_was_said_and_offers_its_own_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = dict[str, object]()
+
+    def begins(ray: object, failed: str, **options: object) -> None:
+        asked.update(options, head_port=os.environ["RAY_GCS_SERVER_PORT"])
+
+    context = SimpleNamespace(gcs_address="", get_node_id=lambda: "")
+    ray = SimpleNamespace(get_runtime_context=lambda: context)
+    monkeypatch.setattr(session.OwnedFolder, "make", lambda *where: SimpleNamespace(path=tmp_path))
+    monkeypatch.setattr(session, "_init", begins)
+    hosts = OpenRay(host="10.0.0.5", port=6379, num_hosts=2)
+    RaySession._started(ray, num_ranks=3, hosts=hosts)
+    assert (asked["_node_ip_address"], asked["head_port"]) == ("10.0.0.5", "6379")
+    assert asked["resources"] == {"splitserve_rank": 2.0} and asked["include_dashboard"] is False
 
 
 def test_a_ray_that_does_not_end_is_left_and_its_folder_removed(
