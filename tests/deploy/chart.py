@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import subprocess
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,15 @@ class Rendered:
 
 
 def rendered(values: Manifest | None = None, *words: str) -> Rendered:
-    """Fails the test with what helm says."""
-    done = helm("template", "demo", *words, values=values)
+    """Fails the test with what helm says. The same values are rendered once."""
+    return Rendered(deepcopy(_manifests(words, json.dumps(values or {}))))
+
+
+@cache
+def _manifests(words: tuple[str, ...], values: str) -> list[Manifest]:
+    done = helm("template", "demo", *words, values=json.loads(values))
     assert done.returncode == 0, done.stderr
-    return Rendered([m for m in yaml.safe_load_all(done.stdout) if m])
+    return [m for m in yaml.safe_load_all(done.stdout) if m]
 
 
 def refusal(values: Manifest) -> str:
