@@ -9,7 +9,7 @@ import structlog
 import torch
 
 from cluster.errors import ConfigError
-from cluster.launcher.ray.open_ray import Patience, open_ray_of
+from cluster.launcher.ray.open_ray import HostWait, open_ray_of
 from cluster.models.group_split import rank_split, sharing_of
 from cluster.sharding import Rank
 from cluster.supervisor.devices import visible_gpus
@@ -93,7 +93,7 @@ def spawner_of(spec: EngineSpec, rank_module: str, progress: PhaseProgress = sil
             uses_gpus=uses_gpus,
             environ=TORCH_ENVIRON,
             hosts=open_ray_of(options.ray_listen, options.ray_hosts, options.ray_address),
-            patience=Patience(
+            patience=HostWait(
                 limit_s=options.ray_wait_s, on_wait=lambda: progress("place ranks", 0.0)
             ),
         )

@@ -22,7 +22,7 @@ from cluster.launcher.ray.bundles import bundle_of_a_rank, order_of_bundles
 from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts, environ_to_share
 from cluster.launcher.ray.joining import await_hosts
 from cluster.launcher.ray.machine import HostFacts, is_there, own_facts
-from cluster.launcher.ray.open_ray import OpenRay, Patience
+from cluster.launcher.ray.open_ray import HostWait, OpenRay
 from cluster.launcher.ray.own_group import PLACEMENT_GROUP
 from cluster.launcher.ray.placing import PlacedGroup, group_of, place_group
 from cluster.launcher.ray.session import RaySession
@@ -37,7 +37,7 @@ from ranks.spawner import RankPlaces
 _START_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 NOTHING: Mapping[str, str] = MappingProxyType({})
-NO_PATIENCE = Patience()
+NO_WAIT = HostWait()
 _log = get_logger("ranks")
 
 
@@ -53,7 +53,7 @@ class RaySpawner:
         uses_gpus: bool,
         environ: Mapping[str, str] = NOTHING,
         hosts: OpenRay | None = None,
-        patience: Patience = NO_PATIENCE,
+        patience: HostWait = NO_WAIT,
         clock: Clock = time.monotonic,
     ) -> None:
         """`name` is the group's, and no other's on the cluster: of a worker and its incarnation.

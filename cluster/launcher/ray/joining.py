@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cluster.deadline import Clock, Deadline
 from cluster.launcher.ray.bundles import Resources, can_ever_fit
-from cluster.launcher.ray.open_ray import Patience
+from cluster.launcher.ray.open_ray import HostWait
 from cluster.launcher.ray.session import RaySession
 from cluster.logs import get_logger
 
@@ -22,7 +22,7 @@ def await_hosts(
     bundles: Sequence[Resources],
     *,
     first_node: str | None,
-    patience: Patience,
+    patience: HostWait,
     clock: Clock = time.monotonic,
 ) -> None:
     """Returns when the cluster would have room for equal bundles if it were empty, or when patience

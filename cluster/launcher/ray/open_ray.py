@@ -45,7 +45,7 @@ class OpenRay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class HostWait:
     """With hosts that have not joined yet."""
 
     limit_s: float = 0.0

@@ -12,7 +12,7 @@ import sys
 
 import psutil
 
-from cluster.launcher.ray.open_ray import Patience, open_ray_of
+from cluster.launcher.ray.open_ray import HostWait, open_ray_of
 from cluster.logs import configure_logging
 from cluster.process.parent_death import die_with_parent
 from ranks.ray.ray_spawner import RaySpawner
@@ -30,7 +30,7 @@ def main() -> None:
         address=None,
         uses_gpus=False,
         hosts=hosts,
-        patience=Patience(limit_s=120.0),
+        patience=HostWait(limit_s=120.0),
     )
     placement = spawner.place(2)
     rank = spawner.start(launch(1))

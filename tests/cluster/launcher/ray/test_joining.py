@@ -9,7 +9,7 @@ import pytest
 from cluster.launcher.ray import joining
 from cluster.launcher.ray.bundles import RANK_RESOURCE, NodeRoom
 from cluster.launcher.ray.joining import await_hosts
-from cluster.launcher.ray.open_ray import Patience
+from cluster.launcher.ray.open_ray import HostWait
 from cluster.launcher.ray.session import RaySession
 
 HEAD = "head"
@@ -48,7 +48,7 @@ def waited(cluster: Joining, num_ranks: int, limit_s: float) -> int:
         cast("RaySession", cluster),
         [{RANK_RESOURCE: 1.0}] * num_ranks,
         first_node=HEAD,
-        patience=Patience(limit_s=limit_s, on_wait=lambda: told.append(cluster.now_s)),
+        patience=HostWait(limit_s=limit_s, on_wait=lambda: told.append(cluster.now_s)),
         clock=lambda: cluster.now_s,
     )
     return len(told)
