@@ -184,7 +184,13 @@ def _router() -> Schema:
             "replicas": COUNT,
             "store": keys({"url": TEXT, "secret": _secret_key()}),
             "vllmPods": keys(
-                {"selector": TEXT, "namespace": NAMESPACE, "port": PORT, "leaseS": seconds}
+                {
+                    "selector": TEXT,
+                    "namespace": NAMESPACE,
+                    "port": PORT,
+                    "scheme": {"enum": ["http", "https"]},
+                    "leaseS": seconds,
+                }
             ),
             "vllmKey": _secret_key(),
             "options": _options(RouterOptions),

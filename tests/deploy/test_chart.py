@@ -357,6 +357,21 @@ def test_two_words_on_where_vllm_servers_are_are_one_too_many() -> None:
     assert "leave one out" in refusal({"router": both})
 
 
+HTTPS_PODS: Manifest = {"selector": "app=vllm", "scheme": "https"}
+
+
+def test_a_key_for_pods_that_answer_http_is_shown_where_that_is_said_only() -> None:
+    values: Manifest = {"vllmPods": {"selector": "app=vllm"}, "vllmKey": {"name": "v"}}
+    assert "router.options.vllmKeyInClear=true" in refusal({"router": values})
+    environ = rendered({"router": values | {"vllmPods": HTTPS_PODS}}).environ("demo-router")
+    place = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    found = pod_selection(environ["SPLITSERVE_VLLM"], place)
+    assert found.scheme == "https"
+    values["options"] = {"vllmKeyInClear": True}
+    environ = rendered({"router": values}).environ("demo-router")
+    assert load_options(RouterOptions, environ=environ).vllm_servers.vllm_key_in_clear
+
+
 def test_gateways_speak_tls_to_a_door_that_does() -> None:
     def protocols(values: Manifest) -> list[str | None]:
         ports = rendered(values).kind("Service")["demo"]["spec"]["ports"]
