@@ -171,6 +171,10 @@ def set_context(
     fleet_tls: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="with cert.pem, key.pem and ca.pem")
     ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(metavar="POOL=NUMBER,...", help="of an hour of a worker, for `cost`"),
+    ] = None,
 ) -> None:
     """Name a fleet, or change what its name stands for; `none` takes a word back."""
     from cli.config.contexts import change_context
@@ -182,6 +186,7 @@ def set_context(
             "release": kubernetes,
             "join_token_file": join_token_file,
             "fleet_tls": fleet_tls,
+            "price": price,
         },
     )
 

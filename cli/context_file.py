@@ -35,6 +35,8 @@ class FleetContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     join_token_file: str | None = None
     fleet_tls: str | None = None
     """Folder with cert.pem, key.pem and ca.pem."""
+    price: str | None = None
+    """Of an hour of its workers, by pool: prefill=2.5,decode=2.5."""
 
 
 class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

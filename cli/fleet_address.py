@@ -29,6 +29,7 @@ DEFAULT_ROUTER = "127.0.0.1:50051"
 GRPC_VARIABLE = "SPLITSERVE_GRPC"
 CONTEXT_VARIABLE = "SPLITSERVE_CONTEXT"
 _FLEET_TLS = "SPLITSERVE_FLEET_TLS"
+PRICE_VARIABLE = "SPLITSERVE_PRICE"
 NO_CONTEXT = "none"
 _DEFAULT_IN_WORDS = f"the context's, else {DEFAULT_ROUTER}"
 
@@ -84,6 +85,8 @@ class NamedFleet:
     join_token_file: Setting
     """None: the variable's token, else the home folder's."""
     fleet_tls: Setting
+    price: Setting
+    """Of an hour of its workers, by pool."""
 
     def one_router(self) -> str:
         """Of several the first that listens. Raises ConfigError where none is named."""
@@ -104,7 +107,7 @@ class NamedFleet:
     def let_in(self) -> Iterator[None]:
         """Inside, this process's surroundings are those of an operator of this fleet. Raises
         ConfigError for a token that cannot be read."""
-        said = {_FLEET_TLS: self.fleet_tls.value}
+        said = {_FLEET_TLS: self.fleet_tls.value, PRICE_VARIABLE: self.price.value}
         if self.join_token_file.value is not None:
             said[JOIN_TOKEN] = _token_in(Path(self.join_token_file.value).expanduser())
         before = {name: os.environ.get(name) for name in said}
@@ -145,6 +148,7 @@ def resolve_fleet(
         ),
         join_token_file=words.token_file(of.join_token_file),
         fleet_tls=words.first(*words.between(_FLEET_TLS, of.fleet_tls)),
+        price=words.first(*words.between(PRICE_VARIABLE, of.price)),
     )
 
 

@@ -111,6 +111,10 @@ class EngineLoad:
     prefill_token_ms: float = 0.0
     prefill_pair_ms: float = 0.0
     home_blocks_left: tuple[int, ...] = ()
+    prefill_busy_s: float = 0.0
+    decode_busy_s: float = 0.0
+    prefilled_tokens: int = 0
+    decoded_tokens: int = 0
 
     @property
     def room_blocks(self) -> int:

@@ -136,6 +136,58 @@ class FleetEvent(_message.Message):
     cause: str
     def __init__(self, number: _Optional[int] = ..., at_s: _Optional[float] = ..., first_at_s: _Optional[float] = ..., count: _Optional[int] = ..., kind: _Optional[str] = ..., subject: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
 
+class WorkRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WorkResponse(_message.Message):
+    __slots__ = ("workers", "num_forgotten")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerTime]
+    num_forgotten: int
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerTime, _Mapping]]] = ..., num_forgotten: _Optional[int] = ...) -> None: ...
+
+class WorkerTime(_message.Message):
+    __slots__ = ("worker_id", "incarnation", "role", "known_s", "is_gone", "is_measured", "prefill_busy_s", "decode_busy_s", "prefilled_tokens", "decoded_tokens", "tenants")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_S_FIELD_NUMBER: _ClassVar[int]
+    IS_GONE_FIELD_NUMBER: _ClassVar[int]
+    IS_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    DECODE_BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILLED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DECODED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    incarnation: str
+    role: str
+    known_s: float
+    is_gone: bool
+    is_measured: bool
+    prefill_busy_s: float
+    decode_busy_s: float
+    prefilled_tokens: int
+    decoded_tokens: int
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantWork]
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., known_s: _Optional[float] = ..., is_gone: _Optional[bool] = ..., is_measured: _Optional[bool] = ..., prefill_busy_s: _Optional[float] = ..., decode_busy_s: _Optional[float] = ..., prefilled_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantWork, _Mapping]]] = ...) -> None: ...
+
+class TenantWork(_message.Message):
+    __slots__ = ("tenant", "num_requests", "prefilled_tokens", "decoded_tokens", "kv_block_s")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    PREFILLED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DECODED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KV_BLOCK_S_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    num_requests: int
+    prefilled_tokens: int
+    decoded_tokens: int
+    kv_block_s: float
+    def __init__(self, tenant: _Optional[str] = ..., num_requests: _Optional[int] = ..., prefilled_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., kv_block_s: _Optional[float] = ...) -> None: ...
+
 class LatelyRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -54,6 +54,11 @@ class FleetWatchStub:
                 request_serializer=protos_dot_fleet__watch__pb2.LatelyRequest.SerializeToString,
                 response_deserializer=protos_dot_fleet__watch__pb2.LatelyResponse.FromString,
                 _registered_method=True)
+        self.Work = channel.unary_unary(
+                '/splitserve.worker.v1.FleetWatch/Work',
+                request_serializer=protos_dot_fleet__watch__pb2.WorkRequest.SerializeToString,
+                response_deserializer=protos_dot_fleet__watch__pb2.WorkResponse.FromString,
+                _registered_method=True)
 
 
 class FleetWatchServicer:
@@ -87,6 +92,13 @@ class FleetWatchServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Work(self, request, context):
+        """What workers' time went into since this router knows them, and for whom.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetWatchServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +121,11 @@ def add_FleetWatchServicer_to_server(servicer, server):
                     servicer.Lately,
                     request_deserializer=protos_dot_fleet__watch__pb2.LatelyRequest.FromString,
                     response_serializer=protos_dot_fleet__watch__pb2.LatelyResponse.SerializeToString,
+            ),
+            'Work': grpc.unary_unary_rpc_method_handler(
+                    servicer.Work,
+                    request_deserializer=protos_dot_fleet__watch__pb2.WorkRequest.FromString,
+                    response_serializer=protos_dot_fleet__watch__pb2.WorkResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +236,33 @@ class FleetWatch:
             '/splitserve.worker.v1.FleetWatch/Lately',
             protos_dot_fleet__watch__pb2.LatelyRequest.SerializeToString,
             protos_dot_fleet__watch__pb2.LatelyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Work(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.FleetWatch/Work',
+            protos_dot_fleet__watch__pb2.WorkRequest.SerializeToString,
+            protos_dot_fleet__watch__pb2.WorkResponse.FromString,
             options,
             channel_credentials,
             insecure,

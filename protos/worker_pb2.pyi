@@ -189,7 +189,7 @@ class WorkerFrame(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptTokens, _Mapping]]] = ..., computed: _Optional[_Iterable[_Union[PromptComputed, _Mapping]]] = ...) -> None: ...
 
 class EngineLoad(_message.Message):
-    __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms", "waiting_prompts", "decode_row_ms", "prefill_token_ms", "prefill_pair_ms", "home_blocks_left")
+    __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms", "waiting_prompts", "decode_row_ms", "prefill_token_ms", "prefill_pair_ms", "home_blocks_left", "prefill_busy_s", "decode_busy_s", "prefilled_tokens", "decoded_tokens")
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     WAITING_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +210,10 @@ class EngineLoad(_message.Message):
     PREFILL_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_PAIR_MS_FIELD_NUMBER: _ClassVar[int]
     HOME_BLOCKS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    DECODE_BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILLED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DECODED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     num_running: int
     num_waiting: int
     waiting_prefill_tokens: int
@@ -230,7 +234,11 @@ class EngineLoad(_message.Message):
     prefill_token_ms: float
     prefill_pair_ms: float
     home_blocks_left: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., waiting_prefill_tokens: _Optional[int] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., active_blocks: _Optional[int] = ..., exported_blocks: _Optional[int] = ..., receiving_blocks: _Optional[int] = ..., num_leases: _Optional[int] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_step_ms: _Optional[float] = ..., kv_bytes_per_s: _Optional[float] = ..., num_preemptions: _Optional[int] = ..., step_gap_p99_ms: _Optional[float] = ..., waiting_prompts: _Optional[int] = ..., decode_row_ms: _Optional[float] = ..., prefill_token_ms: _Optional[float] = ..., prefill_pair_ms: _Optional[float] = ..., home_blocks_left: _Optional[_Iterable[int]] = ...) -> None: ...
+    prefill_busy_s: float
+    decode_busy_s: float
+    prefilled_tokens: int
+    decoded_tokens: int
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., waiting_prefill_tokens: _Optional[int] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., active_blocks: _Optional[int] = ..., exported_blocks: _Optional[int] = ..., receiving_blocks: _Optional[int] = ..., num_leases: _Optional[int] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_step_ms: _Optional[float] = ..., kv_bytes_per_s: _Optional[float] = ..., num_preemptions: _Optional[int] = ..., step_gap_p99_ms: _Optional[float] = ..., waiting_prompts: _Optional[int] = ..., decode_row_ms: _Optional[float] = ..., prefill_token_ms: _Optional[float] = ..., prefill_pair_ms: _Optional[float] = ..., home_blocks_left: _Optional[_Iterable[int]] = ..., prefill_busy_s: _Optional[float] = ..., decode_busy_s: _Optional[float] = ..., prefilled_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("check_invariants",)

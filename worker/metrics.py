@@ -13,6 +13,7 @@ from cluster.rank_facts import RankWait
 from engine.contract.messages import ExpertNumbers
 from worker.expert_metrics import ExpertMetrics
 from worker.rank_metrics import RankMetrics
+from worker.work_metrics import WorkMetrics
 
 _STAGE_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TRANSFER_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
@@ -90,6 +91,7 @@ class WorkerMetrics:
             "splitserve_worker_preemptions", "Sequences that lost their blocks.", registry=registry
         )
         self._num_preemptions = 0
+        self._work = WorkMetrics(registry)
         self._prefill_rate = Gauge(
             "splitserve_worker_prefill_tokens_per_second",
             "Prompt tokens computed, moving average.",
@@ -148,6 +150,7 @@ class WorkerMetrics:
         self._leases.set(load.num_leases)
         self._preemptions.inc(max(0, load.num_preemptions - self._num_preemptions))
         self._num_preemptions = load.num_preemptions
+        self._work.take(load)
         self._prefill_rate.set(load.prefill_tokens_per_s)
 
     def experts_are(self, numbers: ExpertNumbers) -> None:

@@ -16,6 +16,7 @@ from cli.context_file import (
     read_contexts,
 )
 from cli.fleet_address import NO_CONTEXT, NamedFleet, Setting, resolve_fleet
+from cli.inspect.prices import prices_of
 from cli.terminal import say
 from cli.view import Sheet, View
 from cluster.errors import ConfigError
@@ -28,6 +29,7 @@ _SETTINGS = {
     "release": "release",
     "join_token_file": "join token",
     "fleet_tls": "fleet TLS",
+    "price": "price",
 }
 
 
@@ -43,6 +45,7 @@ def contexts_view() -> View:
             each.release or "-",
             each.join_token_file or "-",
             each.fleet_tls or "-",
+            each.price or "-",
         )
         for name, each in sorted(known.contexts.items())
     ]
@@ -50,8 +53,8 @@ def contexts_view() -> View:
         {"name": name, "current": name == known.current, **msgspec.structs.asdict(each)}
         for name, each in sorted(known.contexts.items())
     ]
-    heading = ("CURRENT", "NAME", "ROUTER", "RELEASE", "JOIN TOKEN FILE", "FLEET TLS")
-    return View(data, [Sheet(heading, rows, num_wide=2)], nothing=f"no contexts in {path}")
+    heading = ("CURRENT", "NAME", "ROUTER", "RELEASE", "JOIN TOKEN FILE", "FLEET TLS", "PRICE")
+    return View(data, [Sheet(heading, rows, num_wide=3)], nothing=f"no contexts in {path}")
 
 
 def current_view(context: str | None) -> View:
@@ -114,6 +117,9 @@ def _checked(field: str, word: str) -> str | None:
     if field == "release":
         if _RELEASE.fullmatch(word) is None:
             raise ConfigError(f"--kubernetes is {word!r}; write NAMESPACE/RELEASE", param=field)
+        return word
+    if field == "price":
+        prices_of(word)
         return word
     return str(Path(word).expanduser().absolute())
 

@@ -132,6 +132,9 @@ class OperatorLink(Protocol):
     ) -> fleet_watch_pb2.EventsResponse:
         """What has happened, as a router saw it."""
 
+    async def work(self, *, timeout_s: float) -> fleet_watch_pb2.WorkResponse:
+        """What workers' time went into, as one router knows it."""
+
     async def lately(self, *, timeout_s: float) -> fleet_watch_pb2.LatelyResponse:
         """A router's last seconds."""
 

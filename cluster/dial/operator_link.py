@@ -103,6 +103,13 @@ class GrpcOperatorLink(OperatorLink):
             reply: fleet_watch_pb2.EventsResponse = await stub.Events(request, timeout=timeout_s)
         return reply
 
+    async def work(self, *, timeout_s: float) -> fleet_watch_pb2.WorkResponse:
+        stub = fleet_watch_pb2_grpc.FleetWatchStub(self._channel)
+        request = fleet_watch_pb2.WorkRequest()
+        with self._typed:
+            reply: fleet_watch_pb2.WorkResponse = await stub.Work(request, timeout=timeout_s)
+        return reply
+
     async def lately(self, *, timeout_s: float) -> fleet_watch_pb2.LatelyResponse:
         stub = fleet_watch_pb2_grpc.FleetWatchStub(self._channel)
         request = fleet_watch_pb2.LatelyRequest()

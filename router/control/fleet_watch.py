@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import grpc
@@ -39,13 +39,16 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         lately: Lately,
         admission: Admission,
         decisions: DecisionLog,
+        work: Callable[[], fleet_watch_pb2.WorkResponse],
     ) -> None:
+        """`work`: see `work_message`."""
         self._in_flight = in_flight
         self._links = links
         self._diary = diary
         self._lately = lately
         self._admission = admission
         self._decisions = decisions
+        self._work = work
 
     async def Requests(
         self, request: fleet_watch_pb2.RequestsRequest, context: grpc.aio.ServicerContext
@@ -94,6 +97,12 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         events = self._diary.after(request.after, _limit_of(request.limit))
         told = [fleet_watch_pb2.FleetEvent(**asdict(event)) for event in events]
         return fleet_watch_pb2.EventsResponse(events=told, last=self._diary.last)
+
+    async def Work(
+        self, request: fleet_watch_pb2.WorkRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_watch_pb2.WorkResponse:
+        """Of this router's requests alone."""
+        return self._work()
 
     async def Lately(
         self, request: fleet_watch_pb2.LatelyRequest, context: grpc.aio.ServicerContext

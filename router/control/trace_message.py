@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cluster.deadline import Clock
 from cluster.prompt_stages import stages_to_wire
 from cluster.wire import timing_to_wire, usage_to_wire
@@ -14,8 +16,9 @@ from router.telemetry.request_course import Leg, RequestCourse
 
 def traces_of(
     log: DecisionLog, asked: router_admin_pb2.TraceRequest, clock: Clock
-) -> router_admin_pb2.TraceResponse:
-    """Of what is kept, what is asked for. `clock`: the one that requests are stamped by."""
+) -> Iterator[router_admin_pb2.RequestTrace]:
+    """Of what is kept now, what is asked for; each is made when it is taken, 30 us of the loop.
+    `clock`: the one that requests are stamped by."""
     if asked.request_id:
         found = log.came_as(asked.request_id)
     else:
@@ -23,8 +26,7 @@ def traces_of(
         found = [each for each in log.over() if each.course.arrived_s >= oldest_s]
         found.sort(key=_slowness_ms, reverse=True)
         found = found[: asked.slowest or None]
-    traces = (trace_to_wire(each, log.find(each.request_id), clock()) for each in found)
-    return router_admin_pb2.TraceResponse(traces=traces)
+    return (trace_to_wire(each, log.find(each.request_id), clock()) for each in found)
 
 
 def trace_to_wire(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cluster.common_options import BudgetOptions
 from cluster.deadline import Clock, Sleep
 from router.control.fleet_watch import FleetWatchService
 from router.control.kv_links import KvLinks
 from router.control.pool_pressure import PoolPressure
+from router.control.work_message import work_to_wire
 from router.dispatch.admission import Admission
 from router.dispatch.in_flight import InFlight
 from router.fleet.fleet import Fleet
@@ -50,4 +53,5 @@ class Watching:
         """For operators."""
         links, diary = KvLinks(self._fleet, self._estimates), self._fleet.diary
         seen = (in_flight, links, diary, self._lately, self._admission)
-        return FleetWatchService(*seen, decisions)
+        work = partial(work_to_wire, self._fleet.ledger, self._clock)
+        return FleetWatchService(*seen, decisions, work)

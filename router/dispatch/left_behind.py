@@ -33,6 +33,11 @@ class LeftBehind:
         self._expected: dict[WorkerKey, Expectation] = {}
         self._holders: frozenset[str] = frozenset()
 
+    @property
+    def num_made_tokens(self) -> int:
+        """Of its answer, at this decode worker."""
+        return self._num_made_tokens
+
     def expect(self) -> None:
         """From now on requests that follow find their prefix."""
         self._expect_at(self._workers.decode)

@@ -61,7 +61,7 @@ class RunningRequest:
         follower: RunFollower,
     ) -> None:
         workers = ChosenWorkers.of(view, route, fleet)
-        self.decode = route.decode
+        self.decode, self._route = route.decode, route
         self._fleet, self._follower = fleet, follower
         self._standstill = workers.standstill
         self._between_tokens_s = request.limits.between_tokens_s
@@ -80,8 +80,10 @@ class RunningRequest:
         """When it was where, as far as these workers are concerned."""
         if request.trace is not None:
             self.leg.span_id = request.trace.new_leg()
+        self._num_known_tokens = request.num_known_tokens
         self._stream = self._sent(request, workers)
         self._watch = self._watched(request.limits)
+        self._work = fleet.ledger.begin(request.tenant, self.leg, self._progress)
         try:
             self._assignments = workers.assign(request)
             self._left_behind.expect()
@@ -111,6 +113,7 @@ class RunningRequest:
             return message
         if isinstance(message, Ended):
             self._left_behind.ended(message.usage, message.timing)
+            self._note_prompt(message.timing, message.usage.cached_tokens)
             self.leg.stages = message.stages or self.leg.stages
             return message.usage, message.timing
         scored = [prompt_token_from_wire(token) for token in message.tokens]
@@ -141,6 +144,18 @@ class RunningRequest:
             self._goodbye.cancel()
         self._stream.close()
         self._left_behind.settle()
+        self._work.over()
+
+    def _progress(self) -> tuple[int, int]:
+        """Tokens that it holds there, and those of them that steps have decoded: the first of a
+        choice comes with its prompt."""
+        num_made = self._left_behind.num_made_tokens
+        return self._num_known_tokens + num_made, max(0, num_made - len(self._begun))
+
+    def _note_prompt(self, timing: Timing, cached_tokens: int) -> None:
+        """Its prompt is computed, by whom `timing` says."""
+        by = prefill_worker_of(timing, self._route) or self.decode
+        self._work.computed(by, max(0, self._num_known_tokens - cached_tokens))
 
     def _sent(self, request: RoutedRequest, workers: ChosenWorkers) -> RequestStream:
         submission = workers.submission(request)
@@ -179,6 +194,7 @@ class RunningRequest:
         self.leg.computed_s = self._clock()
         if computed.HasField("stages"):
             self.leg.stages = stages_from_wire(computed.stages)
+        self._note_prompt(timing, computed.cached_tokens)
         self._follower.computed(PromptCost(computed.cached_tokens, timing))
 
     def _heed_tokens(self, choice: int, num_tokens: int, now_s: float) -> None:

@@ -40,6 +40,7 @@ from router.fleet.verdicts import Verdicts
 from router.fleet.worker_link import LinkEvents
 from router.pricing.estimates import Estimates
 from router.telemetry.diary import Diary, Happening
+from router.telemetry.work_ledger import WorkLedger
 
 NO_WORKER_GRACE_S = 3.0
 """How long a request waits for a decode worker: longer than a restarted one takes to join again."""
@@ -74,6 +75,7 @@ class Fleet:
         self._choice = ModelChoice()
         self._is_closed = False
         self.changes = Changes()
+        self.ledger = WorkLedger(store)
         self.hits = HitCheck(self.find, followers, time.rest_clock)
         store.watch(self._on_change)
 
@@ -179,8 +181,8 @@ class Fleet:
         self._verdicts.good_end(key)
 
     async def close(self) -> None:
-        """Ends every session and follower; idempotent."""
-        self._is_closed = True  # nobody waits for a worker any more
+        """Ends every session and follower, and every wait for a worker; idempotent."""
+        self._is_closed = True
         for key in list(self._members):
             self._remove(key, "is disconnected: the router stops")
         self.changes.announce()
@@ -237,9 +239,8 @@ class Fleet:
         member = state.member
         clock = self._time.rest_clock
         standstill = Standstill(clock) if member.role is Role.DECODE else None
-        item = FleetMember(
-            state, cooldown=Cooldown(clock), standstill=standstill, prompts=PromptTurns(clock)
-        )
+        cooldown, prompts = Cooldown(clock), PromptTurns(clock)
+        item = FleetMember(state, cooldown=cooldown, standstill=standstill, prompts=prompts)
         item.hold = self.holds.of(member.worker_id)
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item

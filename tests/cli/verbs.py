@@ -98,6 +98,8 @@ VERBS = (
     Verb("blocks DECODE --held", ("DECODE",)),
     Verb(f"trace {REQUEST}", ("router.queue", "decode")),
     Verb("trace --slowest 2", ("prompt tokens",)),
+    Verb("slow --by pool,tenant", ("with a first token", "not enough requests|requests over p")),
+    Verb("cost --price prefill=2,decode=2", ("TENANT", "prefill", "idle: ")),
     Verb(f"explain {REQUEST}", (REQUEST,)),
     Verb("routes hello", ("DECODE",)),
     Verb("events", ("joined +PREFILL", "joined +DECODE")),

@@ -38,3 +38,13 @@ def test_the_blocks_that_each_rank_has_left_are_shown_where_ranks_share_blocks()
     metrics.engine_load(EngineLoad(free_blocks=9, home_blocks_left=(2, 7)))
     assert value_of(metrics, "rank_kv_blocks_left", rank="0") == 2
     assert value_of(metrics, "rank_kv_blocks_left", rank="1") == 7
+
+
+def test_busy_seconds_and_tokens_grow_with_what_the_engine_says() -> None:
+    metrics = WorkerMetrics(Role.DECODE, "decode-0")
+    metrics.engine_load(EngineLoad(prefill_busy_s=1.5, prefilled_tokens=7))
+    metrics.engine_load(EngineLoad(prefill_busy_s=2.0, prefilled_tokens=9, decode_busy_s=0.25))
+    assert value_of(metrics, "busy_seconds_total", kind="prefill") == 2.0
+    assert value_of(metrics, "busy_seconds_total", kind="decode") == 0.25
+    assert value_of(metrics, "computed_tokens_total", kind="prefill") == 9
+    assert value_of(metrics, "computed_tokens_total", kind="decode") == 0

@@ -196,6 +196,9 @@ class LoadMeter:
         self.decode = MovingAverage()
         self.costs = StepCostMeter()
         self.num_preemptions = 0
+        self.prefill_busy_s = self.decode_busy_s = 0.0
+        """Of all steps: what they took for prompts, and for answers."""
+        self.num_prefilled_tokens = self.num_decoded_tokens = 0
         self._gaps_s: deque[float] = deque(maxlen=_NUM_GAPS)
         self._began_s = self._core_began_s = 0.0
         self._work_left_since_s: float | None = None
@@ -228,9 +231,12 @@ class LoadMeter:
         if chunks:
             decodes_s = self.costs.cost.decodes_ms(rows) / 1e3 if rows else 0.0
             num_tokens = sum(chunk.num_tokens for chunk in chunks)
-            self.prefill.add(num_tokens, max(duration_s - decodes_s, 0.0))
+            prefill_s = max(duration_s - decodes_s, 0.0)
+            self.prefill.add(num_tokens, prefill_s)
+            self._count(prefill_s, duration_s - prefill_s, num_tokens, num_decodes)
         elif num_decodes:
             self.decode.add(num_decodes, duration_s)
+            self._count(0.0, duration_s, 0, num_decodes)
         self.costs.add(
             duration_s * 1e3,
             num_rows=rows,
@@ -239,6 +245,14 @@ class LoadMeter:
             undisturbed_ms=self._undisturbed_s(duration_s) * 1e3,
         )
         self._work_left_since_s = now_s if has_work else None
+
+    def _count(
+        self, prefill_s: float, decode_s: float, num_prefilled: int, num_decoded: int
+    ) -> None:
+        self.prefill_busy_s += prefill_s
+        self.decode_busy_s += decode_s
+        self.num_prefilled_tokens += num_prefilled
+        self.num_decoded_tokens += num_decoded
 
     def _undisturbed_s(self, duration_s: float) -> float:
         if self._core_clock is None:

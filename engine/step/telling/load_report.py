@@ -60,6 +60,10 @@ class LoadReport:
             prefill_token_ms=token_ms,
             prefill_pair_ms=pair_ms,
             home_blocks_left=self._blocks_left(),
+            prefill_busy_s=meter.prefill_busy_s,
+            decode_busy_s=meter.decode_busy_s,
+            prefilled_tokens=meter.num_prefilled_tokens,
+            decoded_tokens=meter.num_decoded_tokens,
         )
 
     def _blocks_left(self) -> tuple[int, ...]:

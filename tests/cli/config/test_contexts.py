@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli import main, question
+from cli import main, question, several_routers
 from cli.config.contexts import change_context
 from cli.context_file import CONTEXTS_VARIABLE, contexts_path, read_contexts
 from cli.fleet_address import DEFAULT_ROUTER, resolve_fleet
@@ -58,11 +58,32 @@ def test_a_context_is_made_used_changed_and_forgotten(file: Path) -> None:
             "release": None,
             "join_token_file": "/run/token",
             "fleet_tls": None,
+            "price": None,
         }
     ]
     assert config("delete-context", "prod").exit_code == 0
     assert read_contexts(file).current is None
     assert "no contexts in" in config("get-contexts").stdout
+
+
+def test_a_context_has_prices_that_the_variable_wins_over(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made("prod", "--router", ADDRESS, "--price", "prefill=3.6")
+    assert config("set-context", "prod", "--price", "gpu=1").exit_code == 2
+    patch_dialers(monkeypatch)
+    paid = CliRunner().invoke(main.app, ["cost", "-o", "json", "--context", "prod"])
+    assert json.loads(paid.stdout)["pools"][1]["cost"] == pytest.approx(3.6)
+    assert config("use-context", "prod").exit_code == 0
+    monkeypatch.setenv("SPLITSERVE_PRICE", "prefill=7.2")
+    paid = CliRunner().invoke(main.app, ["cost", "-o", "json"])
+    assert json.loads(paid.stdout)["pools"][1]["cost"] == pytest.approx(7.2)
+
+
+def patch_dialers(patch: pytest.MonkeyPatch) -> None:
+    """Every command asks a router with fixed numbers."""
+    for asking in (question, several_routers):
+        patch.setattr(asking, "GrpcDialer", lambda token: FakeRouter())
 
 
 def test_the_file_is_its_owners_alone_and_holds_no_lock_open(file: Path) -> None:

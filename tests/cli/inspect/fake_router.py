@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli import question
+from cli import question, several_routers
 from cli.main import app
 from cluster.config import RouterOptions
 from cluster.errors import SplitserveError
@@ -16,6 +16,7 @@ from protos import fleet_watch_pb2, membership_pb2, router_admin_pb2, worker_pb2
 from router.control.options_message import options_to_wire
 from tests.cli.inspect.made_up_traces import traced_alone, traced_pair
 from tests.cli.inspect.made_up_watch import four_events, last_seconds, three_requests, two_links
+from tests.cli.inspect.made_up_work import worked_for_two_tenants
 
 ADDRESS = "router:50051"
 
@@ -113,6 +114,10 @@ class FakeRouter:
         last = max((each.number for each in self.events_told), default=0)
         return fleet_watch_pb2.EventsResponse(events=found[-request.limit :], last=last)
 
+    async def work(self, *, timeout_s: float) -> Any:
+        self._answers()
+        return worked_for_two_tenants()
+
     async def lately(self, *, timeout_s: float) -> Any:
         self._answers()
         return last_seconds()
@@ -137,6 +142,7 @@ def is_asked_for(request: Any, asked: Any) -> bool:
 
 def run(patch: pytest.MonkeyPatch, router: FakeRouter, *words: str) -> Result:
     """A command that asks this router."""
-    patch.setattr(question, "GrpcDialer", lambda token: router)
+    for asking in (question, several_routers):
+        patch.setattr(asking, "GrpcDialer", lambda token: router)
     patch.setenv("COLUMNS", "200")
     return CliRunner().invoke(app, [*words, "--grpc", ADDRESS])

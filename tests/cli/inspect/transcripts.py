@@ -9,13 +9,15 @@ import pytest
 from tests.cli.config.transcripts import config_transcripts
 from tests.cli.inspect.changing import changing_transcripts
 from tests.cli.inspect.fake_router import FakeRouter, run
+from tests.cli.inspect.made_up_tail import with_a_slow_worker
 
 _HEAD = """# Looking at a running fleet
 
 Each command asks one router (`--grpc HOST:PORT`, by default `127.0.0.1:50051`, or a named
 fleet's: see "Named fleets") under the fleet's join token, and changes nothing. `-o
 table|wide|json|yaml` is the form of the answer; `--watch` asks again every two seconds
-(`--interval`). Data goes to stdout, all else to stderr.
+(`--interval`); `slow` and `cost` ask all routers that are named, with commas between them. Data
+goes to stdout, all else to stderr.
 
 | exit code | of every command |
 |---|---|
@@ -45,6 +47,9 @@ _SHOWN = (
     ("blocks", "prefill-0", "--held", "-o", "json"),
     ("trace", "7f3a-0123456789ab"),
     ("trace", "--slowest", "2"),
+    ("slow",),
+    ("slow", "--by", "pool", "-o", "wide"),
+    ("cost", "--price", "prefill=2.5,decode=2.5"),
 )
 
 
@@ -55,8 +60,9 @@ def transcripts() -> str:
 
 
 def _transcript(words: tuple[str, ...]) -> str:
+    router = FakeRouter(traces=with_a_slow_worker()) if words[0] == "slow" else FakeRouter()
     with pytest.MonkeyPatch.context() as patch:
-        done = run(patch, FakeRouter(), *words)
+        done = run(patch, router, *words)
     assert done.exit_code == 0, done.output
     return f"\n```\n$ splitserve {' '.join(words)}\n{done.stdout.rstrip()}\n```\n"
 

@@ -21,7 +21,7 @@ from tests.router.fake_decode_worker import (
 
 def told(plane: FleetPlane, **asked: object) -> list[router_admin_pb2.RequestTrace]:
     wanted = router_admin_pb2.TraceRequest(**asked)  # type: ignore[arg-type]
-    return list(traces_of(plane.decisions, wanted, plane._world.clock).traces)
+    return list(traces_of(plane.decisions, wanted, plane._world.clock))
 
 
 def stages_frame(request_id: str, **stages: float) -> worker_pb2.WorkerFrame:

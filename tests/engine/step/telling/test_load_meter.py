@@ -62,3 +62,20 @@ def test_a_step_of_several_homes_costs_what_the_slowest_computes() -> None:
         meter.end(now_s, has_work=True, chunks=chunks, num_decodes=0, slowest=slowest)
     assert meter.costs.cost.chunk_ms(100, 0) == pytest.approx(100.0, rel=0.05)
     assert meter.prefill.per_s == pytest.approx(1500.0)
+
+
+def test_what_steps_took_is_counted_for_what_they_computed() -> None:
+    meter = LoadMeter()
+    for began_s, took_s, num_tokens, num_decodes in (
+        (0.0, 0.5, 0, 4),
+        (1.0, 0.5, 0, 4),
+        (2.0, 2.0, 100, 4),
+        (5.0, 1.0, 50, 0),
+        (7.0, 9.0, 0, 0),
+    ):
+        meter.begin(began_s)
+        chunks = [Chunk((1, 0), num_tokens)] if num_tokens else []
+        meter.end(began_s + took_s, has_work=False, chunks=chunks, num_decodes=num_decodes)
+    assert meter.prefill_busy_s + meter.decode_busy_s == pytest.approx(4.0)
+    assert meter.decode_busy_s == pytest.approx(1.5, rel=0.05)  # half a second of the mixed step
+    assert (meter.num_prefilled_tokens, meter.num_decoded_tokens) == (150, 12)

@@ -1,0 +1,134 @@
+"""Where latency comes from and whose the workers' time was, of real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cli.run_cli import clean_environ, cli
+from tests.fleet.support import Fleet, wait_for
+from tests.fleet.test_load import is_quiet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+
+PLANTED = "prefill-1"
+STOPPED_S, RUNS_S = 0.6, 0.1
+WANTED = 12
+"""Requests at the slow worker: as many as a tail has at the least, and two."""
+MOST = 400
+NUMBERS = count()
+
+
+def told(fleet: Fleet, *words: str) -> dict[str, Any]:
+    """What a command prints as JSON."""
+    done = cli(*words, "-o", "json", "--grpc", fleet.grpc_address, environ=clean_environ())
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def asked(fleet: Fleet) -> dict[str, Any]:
+    """A prompt that nobody has, of some 300 tokens: each is another one."""
+    prompt = " ".join(f"{next(NUMBERS)} lantern" for _ in range(5)) + " above the street. "
+    reply = httpx.post(
+        f"{fleet.url}/v1/completions",
+        json={
+            "model": "smollm2", "prompt": prompt * 16, "max_tokens": 6, "temperature": 0,
+            "timings": True,
+        },
+        timeout=120,
+    )  # fmt: skip
+    assert reply.status_code == 200, reply.text
+    answer: dict[str, Any] = reply.json()
+    return answer
+
+
+@contextlib.contextmanager
+def in_pulses(pid: int) -> Iterator[None]:
+    """The process is stopped most of the time: whatever it computes takes as many times longer, on
+    a busy machine as on an idle one."""
+    over = threading.Event()
+
+    def pulse() -> None:
+        while not over.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(STOPPED_S)
+            os.kill(pid, signal.SIGCONT)
+            over.wait(RUNS_S)
+
+    thread = threading.Thread(target=pulse)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_planted_slow_prefill_worker_is_named(double_fleet: Fleet) -> None:
+    members = double_fleet.status(check=False)["members"]
+    pid = next(m["engine_pid"] for m in members if m["worker_id"] == PLANTED)
+    at_planted = num_asked = 0
+    with ThreadPoolExecutor(6) as pool, in_pulses(pid):
+        while at_planted < WANTED or num_asked < 5 * at_planted:
+            answers = list(pool.map(asked, [double_fleet] * 12))
+            at_planted += sum(a["splitserve"]["prefill_worker"] == PLANTED for a in answers)
+            num_asked += len(answers)
+            assert num_asked <= MOST, f"{PLANTED} has got {at_planted} of {num_asked} requests"
+    found = told(double_fleet, "slow", "--by", "pool,length")
+    first = found["slices"][0]
+    assert first["value"] == f"prefill {PLANTED}", found
+    assert first["stands_out"] and first["explains"] > 0.5, first
+    assert first["mostly"] in ("compute", "wait", "transfer"), first
+    assert found["conclusion"].startswith(f"{PLANTED} explains"), found["conclusion"]
+
+
+def test_the_tenants_tokens_are_those_that_were_computed_and_all_time_is_somebodys(
+    double_fleet: Fleet,
+) -> None:
+    before = told(double_fleet, "cost")
+    answers = [asked(double_fleet) for _ in range(4)]
+    wait_for(lambda: is_quiet(double_fleet), timeout_s=60, what="quiet")
+    usages = [answer["usage"] for answer in answers]
+    made = sum(usage["completion_tokens"] - 1 for usage in usages)  # the first with the prompt
+    computed = sum(
+        usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages
+    )
+    after = told(double_fleet, "cost", "--price", "prefill=2,decode=4")
+    wait_for(lambda: busy_grew(double_fleet, before), timeout_s=60, what="a beat with busy seconds")
+    assert grown("decode_tokens", before, after) == made
+    assert grown("prefill_tokens", before, after) == computed
+    of_tenants = sum(each["busy_s"] for each in after["tenants"])
+    worker_s = sum(pool["worker_s"] for pool in after["pools"])
+    assert of_tenants + after["idle_s"] == pytest.approx(worker_s)
+    paid = sum(pool["cost"] for pool in after["pools"])
+    idle = sum(pool["cost"] * pool["idle_share"] for pool in after["pools"])
+    assert sum(each["cost"] for each in after["tenants"]) + idle == pytest.approx(paid)
+
+
+def grown(name: str, before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Of the tenant without a key."""
+    first, second = (
+        sum(each[name] for each in told_["tenants"] if each["tenant"] == "(no key)")
+        for told_ in (before, after)
+    )
+    return float(second - first)
+
+
+def busy_grew(fleet: Fleet, before: dict[str, Any]) -> bool:
+    """Of both kinds, as the workers say: they tell with a beat."""
+    now = told(fleet, "cost")
+    return all(
+        sum(pool[name] for pool in now["pools"]) > sum(pool[name] for pool in before["pools"])
+        for name in ("prefill_s", "decode_s")
+    )
