@@ -169,7 +169,7 @@ async def test_of_decisions_those_that_came_to_something_are_shown_before_those_
         await collect(plane, request("r0"))
         made = plane.decisions.find("r0")
         assert made is not None
-        running = [replace(made, request_id=f"run-{n}", timing=None) for n in range(40)]
+        running = [replace(made, request_id=f"run-{n}", usage=None) for n in range(40)]
         over = [replace(made, request_id=f"over-{n}") for n in range(40)]
         names = [each.request_id for each in telling([*running, *over])]
         assert names == ["run-0", "run-1", "run-2", *(f"over-{n}" for n in range(MAX_OVER))]
