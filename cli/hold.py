@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import typer
 
 from cli.exit_code import ExitCode
+from cli.handed_on import hand_on
 from cli.question import ROUTER_TIMEOUT_S, complained
 from cli.terminal import complain, say
 from cli.view import Sheet, View
@@ -46,6 +47,8 @@ class HoldRequest:
     is_dry_run: bool = False
     is_agreed: bool = False
     is_forced: bool = False
+    hands_on: bool = False
+    """What it has cached goes to others at once."""
     wait_s: float | None = None
     form: str = "table"
 
@@ -81,7 +84,7 @@ async def _hold(dialer: Dialer, address: str, request: HoldRequest, sleep: Sleep
         if answer.reason:
             return _refused(answer)
         _view(answer).print(request.form)
-        for line in _consequences(answer):
+        for line in _consequences(answer, hands_on=request.hands_on):
             say(line)
         if request.is_dry_run:
             return ExitCode.OK
@@ -94,6 +97,8 @@ async def _hold(dialer: Dialer, address: str, request: HoldRequest, sleep: Sleep
         for place, other in routers.items():
             if other is not router:
                 await _tell_too(place, other, order)
+        if request.hands_on and answer.role:
+            await hand_on(router, request.worker_id)
         if request.wait_s is None:
             return ExitCode.OK
         return await _wait(router, request.worker_id, Deadline.after(request.wait_s), sleep)
@@ -179,7 +184,7 @@ def _word(kind: str) -> str:
     return _STATES[HoldKind(kind)]
 
 
-def _consequences(answer: HoldAnswer) -> Iterator[str]:
+def _consequences(answer: HoldAnswer, *, hands_on: bool) -> Iterator[str]:
     """For people; on stderr."""
     if answer.kind == answer.kind_before:
         yield f"{answer.worker_id} {_IS_ALREADY[HoldKind(answer.kind)]}: nothing changes"
@@ -196,7 +201,11 @@ def _consequences(answer: HoldAnswer) -> Iterator[str]:
     if answer.cached_tokens:
         yield (
             f"{answer.cached_tokens} cached tokens are of no use to new requests meanwhile: they "
-            "are not handed on, and lost when the worker ends"
+            + (
+                "are handed on as far as others have room"
+                if hands_on
+                else "are not handed on, and lost when the worker ends"
+            )
         )
 
 

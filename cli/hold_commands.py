@@ -29,6 +29,9 @@ def drain(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     force: _Force = False,
+    hand_on: Annotated[
+        bool, typer.Option(help="have others take over what it has cached, at once")
+    ] = True,
     grpc: GrpcAddresses = DEFAULT_ROUTER,
     output: ViewOutput = "table",
 ) -> None:
@@ -42,6 +45,7 @@ def drain(
         is_dry_run=dry_run,
         is_agreed=yes,
         is_forced=force,
+        hands_on=hand_on,
         wait_s=deadline if wait else None,
         form=checked_view_form(output),
     )

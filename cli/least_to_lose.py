@@ -20,12 +20,14 @@ def least_to_lose(members: Iterable[MemberState], pool: str, number: int) -> lis
 
 
 def losses(members: Iterable[MemberState], plan: ScalePlan) -> list[str]:
-    """A line for each worker that leaves: requests go on elsewhere, what it has cached does not."""
+    """A line for each worker that leaves: requests go on elsewhere, and so does what it has cached,
+    as far as others have room."""
     found = {state.member.worker_id: state for state in members}
     if plan.size < plan.size_before and not plan.leaving:
         return [
             f"{plan.size_before - plan.size} of {plan.pool} leave, and Kubernetes chooses which: "
-            "their requests end there or go on elsewhere, their cached tokens are lost"
+            "their requests end there or go on elsewhere, their cached tokens are handed on as far "
+            "as others have room"
         ]
     return [_loss(found[name]) if name in found else f"{name} leaves" for name in plan.leaving]
 
@@ -34,5 +36,5 @@ def _loss(state: MemberState) -> str:
     tokens = state.indexed_blocks * state.member.pairing.block_size_tokens
     return (
         f"{state.member.worker_id} leaves: its {state.num_in_flight} request(s) end there or go on "
-        f"elsewhere, {tokens} cached tokens are lost"
+        f"elsewhere, {tokens} cached tokens are handed on as far as others have room"
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import typer
 
 from cli.exit_code import ExitCode
+from cli.handed_on import newest_event, say_handed_on
 from cli.json_output import print_data
 from cli.least_to_lose import least_to_lose, losses
 from cli.question import complained
@@ -77,7 +78,11 @@ async def _scale_supervised(dialer: Dialer, address: str, request: ScaleRequest)
     router = dialer.operator(address)
     try:
         members = list((await router.members(timeout_s=TIMEOUT_S)).members)
-        return await scale(scaler, request, members)
+        before = await newest_event(router) if request.waits else 0
+        code = await scale(scaler, request, members)
+        if request.waits:
+            await say_handed_on(router, before)
+        return code
     finally:
         await router.close()
         await scaler.close()

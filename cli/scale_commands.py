@@ -9,6 +9,7 @@ import typer
 from cli.errors_shown import shows_errors
 from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, MaybeRelease
 from cli.output_form import ViewOutput, checked_view_form
+from cluster.identity import Role
 
 scale_app = typer.Typer(rich_markup_mode=None)
 
@@ -39,3 +40,33 @@ def scale(
     if kubernetes is not None:
         raise typer.Exit(scale_release(kubernetes, request))
     raise typer.Exit(run_scale(grpc, request))
+
+
+@scale_app.command()
+@shows_errors
+def flip(
+    worker: Annotated[str, typer.Argument(help="as `get workers` lists it")],
+    role: Annotated[Role, typer.Argument(help="of the worker in its place")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would do")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="until the old worker is gone")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of it all")] = 600.0,
+    grpc: GrpcAddress = DEFAULT_ROUTER,
+    kubernetes: MaybeRelease = None,
+    output: ViewOutput = "table",
+) -> None:
+    """Give a worker's place, and what it has cached, to one of the other role; 4: refused."""
+    from cli.flip import FlipRequest, flip_in_release, run_flip
+
+    request = FlipRequest(
+        worker_id=worker,
+        role=role,
+        is_dry_run=dry_run,
+        waits=wait,
+        is_agreed=yes,
+        deadline_s=deadline,
+        output=checked_view_form(output),
+    )
+    if kubernetes is not None:
+        raise typer.Exit(flip_in_release(kubernetes, request))
+    raise typer.Exit(run_flip(grpc, request))

@@ -16,6 +16,7 @@ from cli.exit_code import ExitCode
 from cli.fleet_view import FleetView
 from cli.progress_view import ProgressView
 from cli.terminal import complain, say
+from cluster.cache_heirs import CacheHeirs
 from cluster.config import ServeOptions
 from cluster.dial.dialer import Dialer
 from cluster.errors import DiskFull, PlaceLost
@@ -89,6 +90,7 @@ class FleetRun:
         )
         self._supervisor = Supervisor(launcher, self._tell)
         pools = pool_sizes(options)
+        router = reach_on(options).router_address(options)
         self._reserve = Reserve(pools, _dialer, self._supervisor.end, self._tell)
         self._sizing = Sizing(
             options,
@@ -99,9 +101,10 @@ class FleetRun:
             free_memory_share=free_memory_share,
             check_room=place.check_room,
             grace_s=options.router.drain_timeout_s + STOP_SLACK_S,
+            hand_on=CacheHeirs(router, _dialer).take_over,
         )
         self._report = FleetReport(
-            reach_on(options).router_address(options),
+            router,
             pools,
             lambda: self._reserve.spares,
             _dialer,

@@ -47,6 +47,12 @@ class WorkerOptions:
     )
     insecure: bool = insecure_option()
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
+    hand_on_s: float = option(
+        0.0,
+        "SIGTERM: how long other workers may take over what this one has cached; 0: whoever ends "
+        "it has had it handed on, or it is lost",
+        low=0,
+    )
     spare: bool = option(False, "load the model, and join the router when promoted")
     peers: PeerOptions = option(PeerOptions, "")
     traces: TraceOptions = option(TraceOptions, "")

@@ -32,8 +32,7 @@ from cluster.wire import begun_from_wire, sampling_from_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
 from decode_worker.handoff import Handoff, HandoffState, HandoffTools
-from decode_worker.handoff_plan import HandoffPlan, PrefillTarget
-from decode_worker.prefill_peers import PrefillPeers
+from decode_worker.handoff_plan import HandoffPlan
 from decode_worker.remote_prompt import RemotePrompt
 from decode_worker.request_spans import DecodedRequest, DecodeTrace
 from decode_worker.session_outlet import SessionOutlet
@@ -50,6 +49,8 @@ from engine.contract.messages import (
 )
 from protos import worker_pb2
 from worker.engine.listeners import RequestEvent
+from worker.exchange.prefill_peers import PrefillPeers
+from worker.exchange.prefill_target import PrefillTarget
 from worker.role import RunningWorker
 
 FAULTS_OF_THE_REQUEST = (Cancelled, InvalidRequest, OutOfBlocks)

@@ -29,13 +29,14 @@ from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.process.own_lateness import SeenTimeout
 from cluster.world import World
-from decode_worker.handoff_plan import HandoffPlan, PrefillTarget
-from decode_worker.prefill_peers import PrefillPeer, PrefillPeers
+from decode_worker.handoff_plan import HandoffPlan
 from decode_worker.prefill_source import PrefillSource
 from decode_worker.remote_prompt import RemotePrompt
 from decode_worker.source_patience import SourcePatience
 from decode_worker.stage_times import StageTimes
 from engine.contract.messages import Fetched, Reserved
+from worker.exchange.prefill_peers import PrefillPeer, PrefillPeers
+from worker.exchange.prefill_target import PrefillTarget
 
 _log = get_logger("decode_worker.handoff")
 

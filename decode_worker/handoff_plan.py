@@ -6,29 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.deadline import Deadline
-from cluster.identity import WorkerKey
 from cluster.wire import begun_to_wire, sampling_to_wire
 from decode_worker.request_spans import DecodeTrace
 from engine.contract.commands import GenerateRequest
-from protos import handoff_pb2, worker_pb2
+from protos import handoff_pb2
+from worker.exchange.prefill_target import PrefillTarget
 
 LEAST_PATIENCE_S = 1.5
 """A prefill worker speaks about every second while its engine works, at the latest when a step has
 become a long one; the rest is for the way."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillTarget:
-    """A prefill worker that the router proposes."""
-
-    key: WorkerKey
-    address: str
-    """host:port of its gRPC server."""
-
-    @classmethod
-    def from_wire(cls, message: worker_pb2.PrefillTarget) -> PrefillTarget:
-        """Not checked: an address where nobody listens costs a fallback."""
-        return cls(WorkerKey(message.worker_id, message.incarnation), message.address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,14 +16,14 @@ from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
 from cluster.wire import span_from_wire
 from decode_worker.handoff_plan import HandoffPlan
-from decode_worker.prefill_peers import PrefillPeer
 from decode_worker.prefill_words import cached_tokens_of, first_tokens_of
 from decode_worker.remote_prompt import RemotePrompt
-from decode_worker.source_blocks import SourceBlocks
 from decode_worker.source_patience import SourcePatience
 from decode_worker.stage_times import SourceTimes
 from engine.contract.messages import Fetched
 from protos import handoff_pb2
+from worker.exchange.prefill_peers import PrefillPeer
+from worker.exchange.source_blocks import SourceBlocks
 
 _log = get_logger("decode_worker.handoff")
 

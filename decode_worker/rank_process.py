@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from engine.process.rank_main import rank_main
 from engine.runner.ranks.extension import RankParts
-from kernels.dispatch.block_digest import block_digest
-from kvtransfer.block_reader import BlockReader
-from kvtransfer.open_pool import open_pool
-from kvtransfer.rank_reader import RankReader
 from ranks.line import RankExtension
+from worker.kv.open_port import open_rank_port
 
 
 def make_rank_reader(parts: RankParts) -> RankExtension:
     """A RankExtensionFactory."""
-    share, kind = parts.shares[parts.rank.index], parts.spec.kv_transport
-    pool = open_pool(kind, parts.agent_name, parts.kv, share, homes=parts.homes)
-    reader = BlockReader(pool.transport, pool.local, block_digest)
-    return RankReader(reader, parts.rank.index)
+    return open_rank_port(parts, reads_by_trade=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ import asyncio
 from collections.abc import Callable
 
 from cluster.block_span import BlockSpan
-from decode_worker.block_ledger import BlockLedger
-from decode_worker.source_blocks import BlockSizes, SourceBlocks
 from decode_worker.stage_times import SourceTimes, StageTimes
 from engine.contract.commands import (
     Abandon,
@@ -24,6 +22,8 @@ from engine.contract.commands import (
     Seed,
 )
 from engine.contract.messages import Fetched, Reserved
+from worker.exchange.block_ledger import BlockLedger
+from worker.exchange.source_blocks import BlockSizes, SourceBlocks
 
 
 class RemotePrompt:

@@ -17,15 +17,18 @@ from cluster.rpc import RpcServer, abort
 from cluster.wire import identity_from_wire, identity_to_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
+from decode_worker.cached_prefixes import CachedPrefixes
 from decode_worker.decode_request import DecodeParts
-from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.session import RouterSession
 from engine.contract.messages import Frame
-from protos import worker_pb2, worker_pb2_grpc
+from protos import handoff_pb2_grpc, worker_pb2, worker_pb2_grpc
+from worker.exchange.keeper import CacheKeeper
+from worker.exchange.prefill_peers import PrefillPeers
 from worker.role import RunningWorker
 from worker.worker_process import run_worker
 
 SERVICE = "splitserve.worker.v1.DecodeWorker"
+PREFIX_SERVICE = "splitserve.worker.v1.PrefillWorker"
 FIRST_WORD_TIMEOUT_S = 5.0
 """A router speaks first, and at once."""
 _log = get_logger("decode_worker")
@@ -41,12 +44,16 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         self._progress_timeout_s = progress_timeout_s
         self._world = world
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
+        self._keeper = CacheKeeper(world)
         self._parts: DecodeParts | None = None
         self._sessions: dict[RouterSession, None] = {}
 
     def register(self, server: RpcServer) -> None:
         """See RoleService."""
         server.add(worker_pb2_grpc.add_DecodeWorkerServicer_to_server, self, SERVICE)
+        cached = CachedPrefixes(self._keeper.exports)
+        server.add(handoff_pb2_grpc.add_PrefillWorkerServicer_to_server, cached, PREFIX_SERVICE)
+        self._keeper.register(server)
 
     def open(self, worker: RunningWorker) -> None:
         """See RoleService."""
@@ -58,6 +65,7 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
             progress_timeout_s=self._progress_timeout_s,
             world=self._world,
         )
+        self._keeper.open(worker, self._parts.peers)
         worker.engine.observe(self._step_done)
 
     async def close(self) -> None:
@@ -66,6 +74,7 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
             session.finish()
         if self._parts is not None:
             self._parts.peers.close()
+        await self._keeper.close()
         await self._background.close()
 
     async def Session(

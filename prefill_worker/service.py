@@ -9,37 +9,23 @@ from __future__ import annotations
 import grpc
 
 from cluster.config import WorkerOptions
-from cluster.deadline import MAX_TIMEOUT_S, Clock, Deadline
-from cluster.errors import (
-    ConfigError,
-    InvalidRequest,
-    NotReady,
-    SplitserveError,
-    WrongWorker,
-    status_of,
-)
+from cluster.deadline import Deadline
+from cluster.errors import ConfigError, SplitserveError, status_of
 from cluster.generation import Usage
-from cluster.granule import UNIT_TOKENS
-from cluster.kv_peer import KvPeer
 from cluster.logs import bind_request, get_logger
-from cluster.pairing import check_pairing
 from cluster.rpc import RpcServer, abort
 from cluster.tracing.context import context_from_wire
 from cluster.tracing.tracing import Tracing
-from cluster.wire import (
-    begun_from_wire,
-    pairing_from_wire,
-    pairing_to_wire,
-    peer_to_wire,
-    sampling_from_wire,
-)
+from cluster.wire import begun_from_wire, sampling_from_wire
 from cluster.world import World
 from engine.contract.commands import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
 from prefill_worker.request_spans import send_spans
 from protos import handoff_pb2, handoff_pb2_grpc
-from worker.admission import MAX_REQUEST_ID_CHARS, check_size
+from worker.admission import MAX_REQUEST_ID_CHARS
 from worker.engine.link import LifeSign
+from worker.exchange.cache_exports import check_request, deadline_of
+from worker.exchange.keeper import CacheKeeper
 from worker.metrics import WorkerMetrics
 from worker.role import RunningWorker
 from worker.worker_process import run_worker
@@ -55,44 +41,32 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
 
     def __init__(self, world: World) -> None:
         self._clock = world.clock
+        self._keeper = CacheKeeper(world)
         self._worker: RunningWorker | None = None
         self._exports: dict[ExportStream, None] = {}
 
     def register(self, server: RpcServer) -> None:
         """See RoleService."""
         server.add(handoff_pb2_grpc.add_PrefillWorkerServicer_to_server, self, SERVICE)
+        self._keeper.register(server)
 
     def open(self, worker: RunningWorker) -> None:
         """See RoleService."""
         if worker.ready.peer is None:
             raise ConfigError("this engine cannot export KV blocks; choose another kv_transport")
         self._worker = worker
+        self._keeper.open(worker, self._keeper.peers_of(worker))
         worker.engine.on_life(self._engine_lives)
 
     async def close(self) -> None:
-        """Nothing to do: the streams end with their readers, or with the engine."""
+        """The streams end with their readers, or with the engine."""
+        await self._keeper.close()
 
     async def Handshake(
         self, request: handoff_pb2.HandshakeRequest, context: grpc.aio.ServicerContext
     ) -> handoff_pb2.HandshakeResponse:
-        """Refuses a caller whose blocks would differ; the message names both values."""
-        try:
-            worker, peer = self._opened()
-            theirs = pairing_from_wire(request.pairing)
-            check_pairing(worker.pairing, theirs, peer=request.worker_id)
-        except SplitserveError as error:
-            _log.warning(
-                "a decode worker's handshake is refused",
-                reader=request.worker_id,
-                error=error.message,
-            )
-            await abort(context, error)
-        return handoff_pb2.HandshakeResponse(
-            pairing=pairing_to_wire(worker.pairing),
-            worker_id=worker.key.worker_id,
-            incarnation=worker.key.incarnation,
-            peer=peer_to_wire(peer),
-        )
+        """See CacheExports."""
+        return await self._keeper.exports.shake_hands(request, context)
 
     async def Prefill(
         self,
@@ -102,8 +76,11 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
         """Computes and exports a prompt; returns when the request ends or the reader leaves."""
         with bind_request(request.request_id[:MAX_REQUEST_ID_CHARS]):
             try:
-                worker, _ = self._opened()
-                _check(request, worker)
+                if request.cached_only:
+                    await self._keeper.exports.export(request, context)
+                    return
+                worker, _ = self._keeper.exports.opened()
+                check_request(request, worker)
                 with worker.lifespan.admit():
                     await self._export(request, worker, context)
             except SplitserveError as error:
@@ -125,7 +102,7 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
     ) -> None:
         """Ends by an error, by the reader (its cancellation, or a write on its broken connection),
         or when the first token was the last one."""
-        deadline = _deadline_of(context, self._clock)
+        deadline = deadline_of(context, self._clock)
         body = _to_engine(request, worker.engine.name_for(request.request_id), deadline)
         export = ExportStream(
             first_block=request.first_block,
@@ -161,11 +138,6 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
             for export in self._exports:
                 export.engine_lives(self._worker.engine.load, sign)
 
-    def _opened(self) -> tuple[RunningWorker, KvPeer]:
-        if self._worker is None or self._worker.ready.peer is None:
-            raise NotReady("this prefill worker is still loading")
-        return self._worker, self._worker.ready.peer
-
 
 async def _relay(
     export: ExportStream,
@@ -191,45 +163,6 @@ def _note_release(export: ExportStream, metrics: WorkerMetrics, num_prompt_token
         queue_ms=round(timing.queue_ms, 2) if timing else None,
         prefill_ms=round(timing.prefill_ms, 2) if timing else None,
     )
-
-
-def _check(request: handoff_pb2.PrefillRequest, worker: RunningWorker) -> None:
-    key = worker.key
-    if request.incarnation != key.incarnation:
-        raise WrongWorker(
-            f"{key.worker_id} is incarnation {key.incarnation}, not {request.incarnation[:64]}: "
-            "it restarted; shake hands again"
-        )
-    if not request.token_ids:
-        raise InvalidRequest("the prompt has 0 tokens; send at least 1", param="token_ids")
-    _check_digests(request.digest_tokens, worker.pairing.block_size_tokens)
-    check_size(
-        request.request_id,
-        request.token_ids,
-        request.sampling,
-        [request.resume] if request.HasField("resume") else [],
-        max_context_tokens=worker.ready.max_context_tokens,
-    )
-
-
-def _check_digests(digest_tokens: int, block_size_tokens: int) -> None:
-    """Parts of a block are whole 64-bit words, in which they are verified."""
-    is_part = digest_tokens % UNIT_TOKENS == 0 and block_size_tokens % max(1, digest_tokens) == 0
-    if not is_part and digest_tokens != block_size_tokens:
-        raise InvalidRequest(
-            f"digest_tokens is {digest_tokens}; blocks here have {block_size_tokens} tokens, of "
-            f"which parts that are multiples of {UNIT_TOKENS} are digested",
-            param="digest_tokens",
-        )
-
-
-def _deadline_of(
-    context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
-    clock: Clock,
-) -> Deadline:
-    remaining_s = context.time_remaining()  # None: the caller set no deadline
-    timeout_s = MAX_TIMEOUT_S if remaining_s is None else min(remaining_s, MAX_TIMEOUT_S)
-    return Deadline.after(timeout_s, clock)
 
 
 def _to_engine(

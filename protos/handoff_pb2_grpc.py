@@ -62,6 +62,7 @@ class PrefillWorkerServicer:
         Progress at any time before Done, so that a reader can tell a long queue from a dead engine.
         After Done the server keeps the stream open until the reader closes it; only when the first
         token was also the last one, and nothing is pinned, it ends the stream itself.
+        Every worker, of either role, gives away what it has cached this way: see cached_only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -260,6 +260,28 @@ class HoldAnswer(_message.Message):
     others: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., worker_id: _Optional[str] = ..., role: _Optional[str] = ..., kind_before: _Optional[str] = ..., kind: _Optional[str] = ..., num_requests: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., others: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class HandOnOrder(_message.Message):
+    __slots__ = ("worker_id", "dry_run", "max_bytes", "receivers")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVERS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    dry_run: bool
+    max_bytes: int
+    receivers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker_id: _Optional[str] = ..., dry_run: _Optional[bool] = ..., max_bytes: _Optional[int] = ..., receivers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class HandOnAnswer(_message.Message):
+    __slots__ = ("reason", "message", "report")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    report: _worker_pb2.HandOnReport
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., report: _Optional[_Union[_worker_pb2.HandOnReport, _Mapping]] = ...) -> None: ...
+
 class MembersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -64,6 +64,11 @@ class MembershipStub:
                 request_serializer=protos_dot_membership__pb2.HoldOrder.SerializeToString,
                 response_deserializer=protos_dot_membership__pb2.HoldAnswer.FromString,
                 _registered_method=True)
+        self.HandOnCache = channel.unary_unary(
+                '/splitserve.worker.v1.Membership/HandOnCache',
+                request_serializer=protos_dot_membership__pb2.HandOnOrder.SerializeToString,
+                response_deserializer=protos_dot_membership__pb2.HandOnAnswer.FromString,
+                _registered_method=True)
         self.Members = channel.unary_unary(
                 '/splitserve.worker.v1.Membership/Members',
                 request_serializer=protos_dot_membership__pb2.MembersRequest.SerializeToString,
@@ -115,6 +120,14 @@ class MembershipServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HandOnCache(self, request, context):
+        """From whoever makes a worker leave, before it does: others take over what it has cached. Bounded by
+        the call's deadline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Members(self, request, context):
         """The router's view, for operators.
         """
@@ -154,6 +167,11 @@ def add_MembershipServicer_to_server(servicer, server):
                     servicer.Hold,
                     request_deserializer=protos_dot_membership__pb2.HoldOrder.FromString,
                     response_serializer=protos_dot_membership__pb2.HoldAnswer.SerializeToString,
+            ),
+            'HandOnCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOnCache,
+                    request_deserializer=protos_dot_membership__pb2.HandOnOrder.FromString,
+                    response_serializer=protos_dot_membership__pb2.HandOnAnswer.SerializeToString,
             ),
             'Members': grpc.unary_unary_rpc_method_handler(
                     servicer.Members,
@@ -323,6 +341,33 @@ class Membership:
             '/splitserve.worker.v1.Membership/Hold',
             protos_dot_membership__pb2.HoldOrder.SerializeToString,
             protos_dot_membership__pb2.HoldAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOnCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.Membership/HandOnCache',
+            protos_dot_membership__pb2.HandOnOrder.SerializeToString,
+            protos_dot_membership__pb2.HandOnAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,6 +8,68 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class CacheReceiver(_message.Message):
+    __slots__ = ("worker", "room_tokens")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ROOM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    worker: PrefillTarget
+    room_tokens: int
+    def __init__(self, worker: _Optional[_Union[PrefillTarget, _Mapping]] = ..., room_tokens: _Optional[int] = ...) -> None: ...
+
+class HandOnRequest(_message.Message):
+    __slots__ = ("source", "receivers", "max_bytes")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    RECEIVERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    source: PrefillTarget
+    receivers: _containers.RepeatedCompositeFieldContainer[CacheReceiver]
+    max_bytes: int
+    def __init__(self, source: _Optional[_Union[PrefillTarget, _Mapping]] = ..., receivers: _Optional[_Iterable[_Union[CacheReceiver, _Mapping]]] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class HandOnReport(_message.Message):
+    __slots__ = ("cached_tokens", "receivers", "seconds")
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVERS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    cached_tokens: int
+    receivers: _containers.RepeatedCompositeFieldContainer[ReceivedPrefixes]
+    seconds: float
+    def __init__(self, cached_tokens: _Optional[int] = ..., receivers: _Optional[_Iterable[_Union[ReceivedPrefixes, _Mapping]]] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class ReceivedPrefixes(_message.Message):
+    __slots__ = ("worker_id", "handed_tokens", "known_tokens", "num_bytes", "problem")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    HANDED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    handed_tokens: int
+    known_tokens: int
+    num_bytes: int
+    problem: str
+    def __init__(self, worker_id: _Optional[str] = ..., handed_tokens: _Optional[int] = ..., known_tokens: _Optional[int] = ..., num_bytes: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class TakeOverRequest(_message.Message):
+    __slots__ = ("source", "cache_root", "token_ids")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    source: PrefillTarget
+    cache_root: bytes
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, source: _Optional[_Union[PrefillTarget, _Mapping]] = ..., cache_root: _Optional[bytes] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class TakeOverReport(_message.Message):
+    __slots__ = ("handed_tokens", "known_tokens", "num_bytes")
+    HANDED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    handed_tokens: int
+    known_tokens: int
+    num_bytes: int
+    def __init__(self, handed_tokens: _Optional[int] = ..., known_tokens: _Optional[int] = ..., num_bytes: _Optional[int] = ...) -> None: ...
+
 class PrefillTarget(_message.Message):
     __slots__ = ("worker_id", "incarnation", "address")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]

@@ -261,3 +261,128 @@ class WorkerAdmin:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class PrefixCacheStub:
+    """What workers of either role have cached goes from one that is to leave to others that stay. Tokens
+    travel between the two alone.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.HandOn = channel.unary_unary(
+                '/splitserve.worker.v1.PrefixCache/HandOn',
+                request_serializer=protos_dot_worker__pb2.HandOnRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.HandOnReport.FromString,
+                _registered_method=True)
+        self.TakeOver = channel.unary_unary(
+                '/splitserve.worker.v1.PrefixCache/TakeOver',
+                request_serializer=protos_dot_worker__pb2.TakeOverRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.TakeOverReport.FromString,
+                _registered_method=True)
+
+
+class PrefixCacheServicer:
+    """What workers of either role have cached goes from one that is to leave to others that stay. Tokens
+    travel between the two alone.
+    """
+
+    def HandOn(self, request, context):
+        """From a router, to the worker that is to leave: it has the others take the prefixes that it used
+        last. Ends when all is done, or at its deadline; what was taken by then stays taken.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeOver(self, request, context):
+        """From that worker, to one that stays: one prefix is read from the source's pool, verified, and kept
+        in the prefix cache. Requests go before it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PrefixCacheServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'HandOn': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOn,
+                    request_deserializer=protos_dot_worker__pb2.HandOnRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.HandOnReport.SerializeToString,
+            ),
+            'TakeOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeOver,
+                    request_deserializer=protos_dot_worker__pb2.TakeOverRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.TakeOverReport.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'splitserve.worker.v1.PrefixCache', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('splitserve.worker.v1.PrefixCache', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class PrefixCache:
+    """What workers of either role have cached goes from one that is to leave to others that stay. Tokens
+    travel between the two alone.
+    """
+
+    @staticmethod
+    def HandOn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.PrefixCache/HandOn',
+            protos_dot_worker__pb2.HandOnRequest.SerializeToString,
+            protos_dot_worker__pb2.HandOnReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.PrefixCache/TakeOver',
+            protos_dot_worker__pb2.TakeOverRequest.SerializeToString,
+            protos_dot_worker__pb2.TakeOverReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

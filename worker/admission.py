@@ -44,6 +44,14 @@ def check_size(
         )
 
 
+def check_prefix(token_ids: Sized, *, max_context_tokens: int) -> None:
+    """Raises InvalidRequest or ContextTooLong for what is no prefix to be taken over."""
+    if not token_ids:
+        raise InvalidRequest("the prefix has no whole block", param="token_ids")
+    nothing = generation_pb2.SamplingParams()
+    check_size("", token_ids, nothing, [], max_context_tokens=max_context_tokens)
+
+
 def check_targets(targets: Sized) -> None:
     """Raises InvalidRequest for more prefill workers than anybody would try."""
     _at_most("prefill targets", len(targets), MAX_PREFILL_TARGETS)

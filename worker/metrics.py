@@ -123,6 +123,12 @@ class WorkerMetrics:
             ["outcome"],
             registry=registry,
         )
+        self._prefixes_moved = Counter(
+            "splitserve_worker_prefix_moved_tokens",
+            "Cached tokens handed on to other workers (out), and taken over from them (in).",
+            ["direction"],
+            registry=registry,
+        )
         self._transport = Info(
             "splitserve_worker_kv_transport", "The KV transport in use.", registry=registry
         )
@@ -173,6 +179,10 @@ class WorkerMetrics:
     def handoff_ended(self, outcome: str) -> None:
         """`outcome` from the fixed set in the metric's help."""
         self._handoffs.labels(outcome).inc()
+
+    def prefixes_moved(self, direction: str, num_tokens: int) -> None:
+        """Cached tokens that others took over ("out"), or that this worker did ("in")."""
+        self._prefixes_moved.labels(direction).inc(num_tokens)
 
     def transport_is(self, words: str) -> None:
         """The transport in use, in words."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from cluster.cache_heirs import CacheHeirs
 from cluster.config import WorkerOptions
 from cluster.errors import Draining, NotReady
 from cluster.membership.client import MembershipClient, Pulse
@@ -99,6 +100,13 @@ class OwnPlace:
         """Something changed that routers should know at once, such as a drain."""
         for client in self._clients.values():
             client.beat_soon()
+
+    async def hand_on(self, limit_s: float) -> None:
+        """Others take over what is cached here, as a router that is in touch sees fit."""
+        routers = [place for place, client in self._clients.items() if client.is_in_touch]
+        if self._offered is not None and routers and limit_s > 0:
+            heirs = CacheHeirs(str(routers[0]), lambda: self._world.dialer)
+            await heirs.take_over(self._offered[0].worker_id, limit_s)
 
     async def leave(self, *, was_asked: bool) -> None:
         """Says goodbye to all at once; `was_asked`: see MembershipClient.leave. Idempotent."""

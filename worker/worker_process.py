@@ -2,7 +2,8 @@
 
     gRPC listens (not ready) -> model found -> engine loaded -> own address known (whereabouts.py)
     -> metrics, events -> ready -> join; a spare joins later, when it is promoted (own_place.py)
-    SIGTERM: refuse, finish what runs -> leave -> end streams -> stop the engine -> exit 0
+    SIGTERM: refuse, finish what runs, hand on what is cached -> leave -> end streams -> stop the
+    engine -> exit 0
     the engine dies, at any time: health goes down, requests end with WorkerLost -> exit 1
 
 What was started is closed in reverse, within SHUTDOWN_TIMEOUT_S: a close that hangs ends with the
@@ -139,13 +140,16 @@ class WorkerProcess:
         return exit_code_of(self.stop_requests)
 
     async def _run(self) -> None:
-        stop = self.stop_requests.drain
+        stop, stop_now = self.stop_requests.drain, self.stop_requests.stop_now
         has_started = await until_one_ends(self._start(), stop.wait()) == 0
         if not has_started:
             return
         await stop.wait()
         self._begin_drain()
-        await finish_requests(self._lifespan, self.stop_requests, self._options.drain_timeout_s)
+        await asyncio.gather(
+            finish_requests(self._lifespan, self.stop_requests, self._options.drain_timeout_s),
+            until_one_ends(self._place.hand_on(self._options.hand_on_s), stop_now.wait()),
+        )
 
     async def _start(self) -> None:
         """Everything up, in the order in which each needs the former."""

@@ -5,6 +5,7 @@
            -- supervisor     --> SupervisorLink   supervisor to router or worker: who serves
            -- session        --> SessionLink      router to decode worker: one stream, both ways
            -- prefill_worker --> PrefillLink      decode to prefill worker: handshake, leases
+           -- prefix_cache   --> PrefixCacheLink  to a worker: what is cached goes to another one
 
 Dialling never waits and never fails: a link connects when it is first used. Whoever dialled it
 closes it. Every method raises SplitserveError (a peer that is away, dies, or whose connection is
@@ -44,6 +45,23 @@ class PrefillLink(Protocol):
 
     async def lost(self) -> None:
         """Called after a handshake; returns once that connection is gone, by whatever cause."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
+class PrefixCacheLink(Protocol):
+    """To a worker of either role. Every call fails with DeadlineExceeded after `timeout_s`."""
+
+    async def hand_on(
+        self, request: worker_pb2.HandOnRequest, *, timeout_s: float
+    ) -> worker_pb2.HandOnReport:
+        """Has others take over what it has cached."""
+
+    async def take_over(
+        self, request: worker_pb2.TakeOverRequest, *, timeout_s: float
+    ) -> worker_pb2.TakeOverReport:
+        """Has it take one prefix over. Raises OutOfBlocks where it has no room for that one."""
 
     async def close(self) -> None:
         """Idempotent."""
@@ -98,6 +116,11 @@ class OperatorLink(Protocol):
         self, order: membership_pb2.HoldOrder, *, timeout_s: float
     ) -> membership_pb2.HoldAnswer:
         """Keeps a worker from new requests, or lets them come again."""
+
+    async def hand_on(
+        self, order: membership_pb2.HandOnOrder, *, timeout_s: float
+    ) -> membership_pb2.HandOnAnswer:
+        """Has other workers take over what one has cached."""
 
     async def explain(
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
@@ -160,6 +183,11 @@ class SupervisorLink(Protocol):
     ) -> membership_pb2.SupervisorReportTaken:
         """What the router shows its operators; it replies with what they order."""
 
+    async def hand_on(
+        self, order: membership_pb2.HandOnOrder, *, timeout_s: float
+    ) -> membership_pb2.HandOnAnswer:
+        """As of an OperatorLink."""
+
     async def close(self) -> None:
         """Idempotent."""
 
@@ -169,6 +197,9 @@ class Dialer(Protocol):
 
     def prefill_worker(self, address: str) -> PrefillLink:
         """For a decode worker."""
+
+    def prefix_cache(self, address: str) -> PrefixCacheLink:
+        """For a router, or a worker that is to leave."""
 
     def session(self, address: str) -> SessionLink:
         """For a router. The other side sees the session with the first message."""

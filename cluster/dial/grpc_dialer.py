@@ -13,6 +13,7 @@ from cluster.dial.dialer import (
     OperatorLink,
     PrefillLink,
     PrefillStream,
+    PrefixCacheLink,
     SessionLink,
     SupervisorLink,
 )
@@ -40,6 +41,10 @@ class GrpcDialer(Dialer):
     def prefill_worker(self, address: str) -> PrefillLink:
         """See Dialer."""
         return _GrpcPrefillLink(address, self._way)
+
+    def prefix_cache(self, address: str) -> PrefixCacheLink:
+        """See Dialer."""
+        return _GrpcPrefixCacheLink(address, self._way)
 
     def session(self, address: str) -> SessionLink:
         """See Dialer."""
@@ -99,6 +104,32 @@ class _GrpcPrefillLink(PrefillLink):
     async def lost(self) -> None:
         while (state := self._channel.get_state()) is grpc.ChannelConnectivity.READY:
             await self._channel.wait_for_state_change(state)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class _GrpcPrefixCacheLink(PrefixCacheLink):
+    def __init__(self, address: str, way: FleetWay) -> None:
+        self._typed = TypedCalls(address, way)
+        self._channel = way.open(address)
+        self._stub = worker_pb2_grpc.PrefixCacheStub(self._channel)
+
+    async def hand_on(
+        self, request: worker_pb2.HandOnRequest, *, timeout_s: float
+    ) -> worker_pb2.HandOnReport:
+        with self._typed:
+            report: worker_pb2.HandOnReport = await self._stub.HandOn(request, timeout=timeout_s)
+        return report
+
+    async def take_over(
+        self, request: worker_pb2.TakeOverRequest, *, timeout_s: float
+    ) -> worker_pb2.TakeOverReport:
+        with self._typed:
+            report: worker_pb2.TakeOverReport = await self._stub.TakeOver(
+                request, timeout=timeout_s
+            )
+        return report
 
     async def close(self) -> None:
         await self._channel.close()
@@ -175,6 +206,14 @@ class _GrpcSupervisorLink(SupervisorLink):
             reply: membership_pb2.SupervisorReportTaken = await stub.Supervised(
                 report, timeout=timeout_s
             )
+        return reply
+
+    async def hand_on(
+        self, order: membership_pb2.HandOnOrder, *, timeout_s: float
+    ) -> membership_pb2.HandOnAnswer:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        with self._typed:
+            reply: membership_pb2.HandOnAnswer = await stub.HandOnCache(order, timeout=timeout_s)
         return reply
 
     async def close(self) -> None:

@@ -46,6 +46,14 @@ class GrpcOperatorLink(OperatorLink):
             reply: membership_pb2.HoldAnswer = await stub.Hold(order, timeout=timeout_s)
         return reply
 
+    async def hand_on(
+        self, order: membership_pb2.HandOnOrder, *, timeout_s: float
+    ) -> membership_pb2.HandOnAnswer:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        with self._typed:
+            reply: membership_pb2.HandOnAnswer = await stub.HandOnCache(order, timeout=timeout_s)
+        return reply
+
     async def explain(
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
     ) -> router_admin_pb2.ExplainResponse:

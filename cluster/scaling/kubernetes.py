@@ -1,7 +1,8 @@
 """The Scaler of a fleet that the chart has installed: its pools are Deployments, or
 LeaderWorkerSets where the ranks of a worker span hosts.
 
-A pool that gets smaller loses the pods that Kubernetes chooses, and each drains before it ends.
+A pool that gets smaller loses the pods that were named, by the cost of their deletion, and else
+those that Kubernetes chooses; each drains before it ends.
 A disruption budget guards evictions and not this: at least one worker always stays. What a quota
 forbids is known when a pod is to be made; the pool says it then.
 """
@@ -47,13 +48,36 @@ class KubernetesScaler:
         check_order(order, list(found))
         pool = found[order.pool]
         before = pool["spec"].get("replicas", 1)
+        for pod in order.leaving:
+            await self._lose_first(pod, order, pool)
         await self._api.patch_scale(pool, order.size, is_dry_run=order.is_dry_run)
         return ScalePlan(
             pool=order.pool,
             size_before=before,
             size=order.size,
+            leaving=order.leaving,
             num_gpus=max(0, order.size - before) * gpus_of_a_worker(pool),
         )
+
+    async def _lose_first(self, pod: str, order: ScaleOrder, pool: Object) -> None:
+        """Raises ScaleRefused for what is no pod of it, and where nobody may choose."""
+        name = pool["metadata"]["name"]
+        if is_group_set(pool):
+            raise ScaleRefused(
+                RefusalReason.OPTIONS,
+                f"{order.pool} is a LeaderWorkerSet, which loses its last group: none can be named",
+            )
+        if not pod.startswith(f"{name}-"):
+            raise ScaleRefused(
+                RefusalReason.NO_SUCH_WORKER,
+                f"{pod} is no pod of {order.pool}, whose pods are called {name}-...",
+            )
+        try:
+            await self._api.lose_first(pod, is_dry_run=order.is_dry_run)
+        except ScaleRefused as refusal:
+            if refusal.reason is not RefusalReason.NO_SUCH_POOL:
+                raise
+            raise ScaleRefused(RefusalReason.NO_SUCH_WORKER, refusal.message) from refusal
 
     async def close(self) -> None:
         """See Scaler."""

@@ -17,6 +17,10 @@ from cluster.scaling.scaler import RefusalReason, ScaleRefused
 TIMEOUT_S = 15.0
 _OF_GROUPS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+LOST_FIRST = "-2147483648"
+"""The least that there is: all others are dearer."""
+
 
 class DeploymentsApi(Protocol):
     """Of one namespace: its Deployments, and the sets of groups that take their place. Every call
@@ -37,6 +41,9 @@ class DeploymentsApi(Protocol):
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         """One that was listed, by a JSON patch: all of it or nothing."""
 
+    async def lose_first(self, pod: str, *, is_dry_run: bool) -> None:
+        """Of a Deployment that gets smaller, this pod goes before the others."""
+
     async def close(self) -> None:
         """Idempotent."""
 
@@ -52,6 +59,7 @@ class ApiServer(DeploymentsApi):
 
         self._apps = api.AppsV1Api(client)
         self._custom = api.CustomObjectsApi(client)
+        self._core = api.CoreV1Api(client)
         self.hidden = ""
 
     @classmethod
@@ -99,6 +107,12 @@ class ApiServer(DeploymentsApi):
             _content_type="application/json-patch+json",
             **kind,
         )
+
+    async def lose_first(self, pod: str, *, is_dry_run: bool) -> None:
+        """See DeploymentsApi."""
+        dry_run = {"dry_run": "All"} if is_dry_run else {}
+        body = {"metadata": {"annotations": {DELETION_COST: LOST_FIRST}}}
+        await self._called(self._core.patch_namespaced_pod, name=pod, body=body, **dry_run)
 
     async def close(self) -> None:
         """See DeploymentsApi."""

@@ -1,7 +1,8 @@
 """How many workers each pool of a supervised fleet is to have, and the way there.
 
     wanted -> the new workers start, at once; one that does not start is given up, and said
-           -> those who leave are told to drain, and go when their requests have gone on or ended
+           -> of those who leave others take over what is cached; then they are told to drain, and
+              go when their requests have gone on or ended
 
 One change of a pool at a time. A pool with spares gives a place to a spare, and starts a new one.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from cluster.config import ServeOptions
 from cluster.errors import ConfigError
@@ -63,8 +64,10 @@ class Sizing:
         free_memory_share: Callable[[], float],
         check_room: CheckRoom = there_is_room,
         grace_s: float,
+        hand_on: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`free_memory_share`: of this machine, now. `grace_s`: for a worker that leaves."""
+        """`free_memory_share`: of this machine, now. `grace_s`: for a worker that leaves. `hand_on`
+        is awaited before it does, with its name: others take over what it has cached."""
         self._options = options
         self._machine = machine
         self._pools = {pool.name: _Pool(pool) for pool in pools}
@@ -73,6 +76,7 @@ class Sizing:
         self._free_memory_share = free_memory_share
         self._room = check_room
         self._grace_s = grace_s
+        self._hand_on = hand_on
         self._background = Background(nothing_needed)
 
     @property
@@ -181,6 +185,10 @@ class Sizing:
 
     async def _stop(self, pool: _Pool, name: str) -> None:
         """What fails of one keeps no other from its change."""
+        try:
+            await self._hand_on(name)
+        except Exception:
+            _log.exception("what a worker has cached was not handed on", worker=name)
         try:
             await self._supervisor.shrink(name, self._grace_s)
         except Exception as error:

@@ -18,6 +18,25 @@ class PrefillMode(enum.StrEnum):
     LOCAL = "local"
     REMOTE = "remote"
     EXPORT = "export"
+    CACHED = "cached"
+    """Nobody: what the prefix cache has of the prompt is exported, and no token is sampled."""
+    KEEP = "keep"
+    """As REMOTE, for the prefix cache alone: no token is sampled, and everybody goes before it."""
+
+    @property
+    def is_export(self) -> bool:
+        """The blocks are for a reader elsewhere."""
+        return self in (PrefillMode.EXPORT, PrefillMode.CACHED)
+
+    @property
+    def is_remote(self) -> bool:
+        """The blocks come from elsewhere."""
+        return self in (PrefillMode.REMOTE, PrefillMode.KEEP)
+
+    @property
+    def is_answered(self) -> bool:
+        """Choices are decoded here."""
+        return self in (PrefillMode.LOCAL, PrefillMode.REMOTE)
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,11 +141,12 @@ class ReleaseExport(msgspec.Struct, frozen=True, tag=True):
 
 
 class Inspect(msgspec.Struct, frozen=True, tag=True):
-    """Asks for an Inspection in the next frame."""
+    """Asks for an Inspection in the next frame, with what is wanted of it."""
 
     token: int
     check_invariants: bool = False
     snapshot_cache: bool = False
+    list_warm: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):

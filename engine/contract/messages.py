@@ -13,6 +13,9 @@ A request is submitted once and ends with exactly one `RequestEnded`. In between
              gives up on the remote side: the engine goes on from the longest verified prefix.
     EXPORT   Prefilled, once per chunk; tokens (the first of each choice); then the blocks stay
              pinned until ReleaseExport, which ends the request.
+    CACHED   Started, with how much of it is cached; Prefilled, once, unless that is nothing; then
+             as EXPORT.
+    KEEP     Reserved; Deliver...; what was delivered is in the prefix cache when Cancel ends it.
 """
 
 from __future__ import annotations
@@ -123,12 +126,24 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str = ""
 
 
+class WarmBlock(msgspec.Struct, frozen=True):
+    """A cached block, for those who choose what is worth keeping."""
+
+    block: CachedBlock
+    root: bytes | None
+    """Of a first block: what its name was made from; None for all others."""
+    last_used: int
+    """Larger is later; equal for blocks that are in use."""
+
+
 class Inspection(msgspec.Struct, frozen=True):
     """The answer to Inspect. `snapshot` lists live cached blocks, parents first."""
 
     token: int
     violations: list[str]
     snapshot: list[CachedBlock]
+    warm: list[WarmBlock] = []
+    """In no order; a name that several homes have is in it once."""
 
 
 class ExpertNumbers(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,6 +118,10 @@ class BlockPool:
         """True when no lease holds the block."""
         return block_id in self._unused[self.homes.home_of(block_id)]
 
+    def last_used(self) -> dict[int, int]:
+        """Unused block -> its place in its home's list: what is lost next is 0."""
+        return {block_id: place for unused in self._unused for place, block_id in enumerate(unused)}
+
     def take(self, num_blocks: int, hold: Hold, *, home: int) -> list[int] | None:
         """For leases: fresh blocks of one home, oldest first, their names forgotten; None: not
         enough there now."""

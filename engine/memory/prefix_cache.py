@@ -11,7 +11,7 @@ the log is of them all: a name is gained with its first block, and lost with its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cluster.block_homes import BlockHomes
 from cluster.cache_change import CacheChange, CachedBlock
@@ -25,6 +25,8 @@ class PrefixCache:
         self._enabled = enabled
         self._blocks_by_name: list[dict[bytes, int]] = [{} for _ in range(homes.num_homes)]
         self._entry_by_block: dict[int, CachedBlock] = {}
+        self._root_by_block: dict[int, bytes] = {}
+        """Of first blocks."""
         self._stored: dict[bytes, CachedBlock] = {}
         self._removed: dict[bytes, None] = {}
 
@@ -45,15 +47,17 @@ class PrefixCache:
             found.append(block_id)
         return found
 
-    def store(self, block_id: int, entry: CachedBlock) -> None:
+    def store(self, block_id: int, entry: CachedBlock, *, root: bytes = b"") -> None:
         """Names a block whose KV is final. A name that another block of its home has already stays
-        there."""
+        there. `root`: what the name of the sequence's first block was made from."""
         names = self._names_beside(block_id)
         if not self._enabled or entry.name in names or block_id in self:
             return
         is_news = not self._is_known(entry.name)
         names[entry.name] = block_id
         self._entry_by_block[block_id] = entry
+        if entry.parent is None:
+            self._root_by_block[block_id] = root
         if is_news:
             self._gained(entry)
 
@@ -62,6 +66,7 @@ class PrefixCache:
         entry = self._entry_by_block.pop(block_id, None)
         if entry is None:
             return
+        self._root_by_block.pop(block_id, None)
         del self._names_beside(block_id)[entry.name]
         if not self._is_known(entry.name):
             self._lost(entry.name)
@@ -74,6 +79,11 @@ class PrefixCache:
         self._stored.clear()
         self._removed.clear()
         return change
+
+    def entries(self) -> Iterator[tuple[int, CachedBlock, bytes | None]]:
+        """Block id, what it holds, and of a first block the root of its sequence."""
+        for block_id, entry in self._entry_by_block.items():
+            yield block_id, entry, self._root_by_block.get(block_id)
 
     def snapshot(self) -> list[CachedBlock]:
         """Every name once, parents before their children."""
@@ -91,6 +101,11 @@ class PrefixCache:
         forward = {pair for names in self._blocks_by_name for pair in names.items()}
         backward = {(entry.name, block) for block, entry in self._entry_by_block.items()}
         found = [f"prefix cache: {pair} is known one way only" for pair in forward ^ backward]
+        found += [
+            f"prefix cache: block {block} has a root and is no first block"
+            for block in self._root_by_block
+            if block not in self or self._entry_by_block[block].parent is not None
+        ]
         found += [
             f"prefix cache: block {block} is known at home {home}, which is not its own"
             for home, names in enumerate(self._blocks_by_name)

@@ -11,6 +11,7 @@ from engine.contract.commands import (
     Finish,
     GenerateRequest,
     PrefillLocally,
+    PrefillMode,
     ReleaseExport,
     Seed,
 )
@@ -65,6 +66,10 @@ class CommandHandler:
         else:
             request = self._table.add(body)
             request.num_to_compute = self._placement.num_uncached(request)
+            if body.mode is PrefillMode.CACHED:
+                split_prompt.pin(request, self._placement)
+                self._writer.started(request, request.leader)
+                self._writer.prefilled(split_prompt.announce(request, self._placement))
 
     def apply(self, command: RequestCommand) -> None:
         """Applies a command to its request; one that is unknown, or over, is ignored."""

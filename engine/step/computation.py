@@ -126,5 +126,4 @@ class Computation:
     def _announce(self, work: StepWork) -> None:
         for request in self._table.of(work.sequences):
             if request.is_export:
-                prefilled = split_prompt.announce(request, self._placement)
-                self._writer.frame.prefilled += [prefilled] if prefilled else []
+                self._writer.prefilled(split_prompt.announce(request, self._placement))

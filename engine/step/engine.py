@@ -172,6 +172,7 @@ class Engine:
             token=command.token,
             violations=self.check_invariants() if command.check_invariants else [],
             snapshot=self.placement.cache.snapshot() if command.snapshot_cache else [],
+            warm=self.placement.warm() if command.list_warm else [],
         )
 
     def _tidy(self) -> None:

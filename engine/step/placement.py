@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from cluster.block_homes import BlockHomes
 from cluster.cache_change import CachedBlock
+from engine.contract.messages import WarmBlock
 from engine.memory.block_pool import BlockPool, Hold
 from engine.memory.lease import lease_blocks
 from engine.memory.prefix_cache import PrefixCache
@@ -30,16 +31,14 @@ class Placement:
     def num_uncached(self, request: Request) -> int:
         """Tokens of the leader that the cache lacks now, where it has most of them."""
         leader = request.leader
-        matched = max(
-            len(self._match(request, leader, home)) for home in range(self.homes.num_homes)
-        )
+        matched = max(len(self._match(request, leader, home)) for home in self._all_homes)
         return len(leader.token_ids) - matched * self.block_size
 
     def offers(self, request: Request, sequence: Sequence, *, due_ms: float) -> Offers:
         """What admitting the sequence would cost now at each home. Changes nothing."""
         return tuple(
             self._waiting_view(request, sequence, due_ms=due_ms, home=home)
-            for home in range(self.homes.num_homes)
+            for home in self._all_homes
         )
 
     def running_view(
@@ -87,6 +86,31 @@ class Placement:
         sequence.num_computed = len(matched) * self.block_size
         return True
 
+    def pin_cached(self, sequence: Sequence) -> None:
+        """Holds what is cached of a queued sequence for a reader, at the home that has most of it;
+        the sequence is that much and no more from now on."""
+        names = sequence.names(self.block_size)
+        most, home = max(
+            ((self.cache.match(names, len(names), home=home), home) for home in self._all_homes),
+            key=lambda found: len(found[0]),
+        )
+        lease = lease_blocks(self.pool, sequence.request_id, Hold.EXPORTED, home=home, shared=most)
+        assert lease is not None, "blocks that are there can be shared"
+        sequence.lease = lease
+        sequence.num_computed = len(most) * self.block_size
+        del sequence.token_ids[sequence.num_computed :]
+
+    def warm(self) -> list[WarmBlock]:
+        """Every cached block, with when it was last used."""
+        last_used = self.pool.last_used()
+        latest: dict[bytes, WarmBlock] = {}
+        for block_id, entry, root in self.cache.entries():
+            warm = WarmBlock(entry, root, last_used.get(block_id, self.pool.num_blocks))
+            known = latest.get(entry.name)
+            if known is None or known.last_used < warm.last_used:
+                latest[entry.name] = warm
+        return list(latest.values())
+
     def must_copy(self, sequence: Sequence, num_ahead: int) -> bool:
         """True when `make_room` would have a block copied."""
         lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
@@ -115,8 +139,12 @@ class Placement:
                 parent=names[index - 1] if index else None,
                 token_ids=sequence.token_ids[start : start + self.block_size],
             )
-            self.cache.store(sequence.blocks.block_ids[index], entry)
+            self.cache.store(sequence.blocks.block_ids[index], entry, root=sequence.cache_root)
         sequence.num_computed = num_computed
+
+    @property
+    def _all_homes(self) -> range:
+        return range(self.homes.num_homes)
 
     def _waiting_view(
         self, request: Request, sequence: Sequence, *, due_ms: float, home: int

@@ -3,6 +3,9 @@
 EXPORT   each chunk -> Prefilled; first tokens; EXPORTED until ReleaseExport
 REMOTE   Reserved -> Deliver... and Seed, in any order -> decoding
                           '- PrefillLocally -> goes on from the longest verified prefix
+
+And of a prefix that is cached in one engine and kept in another: CACHED -> Prefilled -> EXPORTED
+until ReleaseExport; KEEP: Reserved -> Deliver... -> Cancel.
 """
 
 from __future__ import annotations
@@ -32,6 +35,12 @@ def deliver(request: Request, command: Deliver, placement: Placement) -> None:
         index += 1
     if index * size > leader.num_computed:
         placement.record(leader, min(index * size, len(leader.token_ids)))
+
+
+def pin(request: Request, placement: Placement) -> None:
+    """What is cached of a CACHED request is its reader's until it has gone."""
+    placement.pin_cached(request.leader)
+    request.leader.life.advance(SequenceState.EXPORTED)
 
 
 def is_complete(request: Request) -> bool:

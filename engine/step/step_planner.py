@@ -6,6 +6,7 @@ carry_out   preempts, makes room, admits -> what is to be computed
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping
 from operator import itemgetter
 
@@ -141,6 +142,8 @@ class StepPlanner:
         return self._placement.offers(request, sequence, due_ms=due_ms)
 
     def _due_ms(self, request: Request, cost: StepCost) -> float:
+        if request.is_kept:
+            return math.inf  # nobody waits for it
         if request.is_open:
             return 0.0  # it decodes, or has done so: nobody goes before it
         is_begun = request.is_remote or request.is_resumed  # a reader waits in mid-answer

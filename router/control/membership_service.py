@@ -9,6 +9,7 @@ import grpc
 
 from cluster import VERSION
 from cluster.deadline import Clock
+from cluster.dial.dialer import Dialer
 from cluster.errors import InvalidRequest, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
@@ -19,6 +20,7 @@ from cluster.membership.store import MembershipStore
 from cluster.rpc import abort
 from cluster.wire import load_from_wire, load_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from router.control.hand_on_orders import HandOnOrders
 from router.control.hold_orders import HoldOrders
 from router.control.join_rules import JoinRules
 from router.control.supervision import Supervision
@@ -29,6 +31,8 @@ from router.index.prefix_index import PrefixIndex
 from router.telemetry.diary import Happening
 
 SERVICE_NAME = "splitserve.worker.v1.Membership"
+HAND_ON_S = 60.0
+"""At most, of a caller with more patience: a worker that leaves should go."""
 _log = get_logger("membership")
 
 
@@ -54,6 +58,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         supervision: Supervision,
         *,
         clock: Clock,
+        dialer: Dialer,
         given_up: Callable[[], str] = lambda: "",
         routers: Callable[[], Iterable[membership_pb2.RouterState]] = list,
     ) -> None:
@@ -69,6 +74,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._given_up = given_up
         self._routers = routers
         self._hold_orders = HoldOrders(fleet, index)
+        self._hand_on_orders = HandOnOrders(fleet, index, dialer)
         self._started_s = clock()
 
     async def Join(
@@ -145,6 +151,14 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             return self._hold_orders.give(request)
         except SplitserveError as error:
             await abort(context, error)
+
+    async def HandOnCache(
+        self, request: membership_pb2.HandOnOrder, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.HandOnAnswer:
+        """What was handed on, or why nothing, a little before the call's deadline."""
+        remaining_s = context.time_remaining()
+        limit_s = HAND_ON_S if remaining_s is None else min(HAND_ON_S, remaining_s * 0.95)
+        return await self._hand_on_orders.give(request, timeout_s=limit_s)
 
     async def Members(
         self, request: membership_pb2.MembersRequest, context: grpc.aio.ServicerContext

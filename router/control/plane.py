@@ -286,6 +286,7 @@ class FleetPlane:
             terms,
             Supervision(self.metrics, self.fleet.diary),
             clock=awake,
+            dialer=self._world.dialer,
             given_up=lambda: self.degradation.in_words,
             routers=self.circle.states if self.circle is not None else list,
         )

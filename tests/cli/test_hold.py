@@ -15,7 +15,7 @@ from cli.hold import ENOUGH_LOOKS, HoldRequest, run_hold
 from cli.main import app
 from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
 from cluster.membership.hold import HoldKind
-from protos import membership_pb2
+from protos import membership_pb2, worker_pb2
 
 ADDRESS = "router:50051"
 
@@ -34,6 +34,8 @@ class PlayedRouter:
     asked: list[str] = field(default_factory=list)
     others: dict[str, PlayedRouter] = field(default_factory=dict)
     """By address: those beside this one."""
+    handed_on: list[str] = field(default_factory=list)
+    hand_on_reason: str = ""
 
     def operator(self, address: str) -> PlayedRouter:
         self.asked.append(address)
@@ -55,6 +57,16 @@ class PlayedRouter:
             cached_tokens=480,
             others=["decode-1"],
         )
+
+    async def hand_on(self, order: Any, *, timeout_s: float) -> Any:
+        self.handed_on.append(order.worker_id)
+        if self.hand_on_reason:
+            return membership_pb2.HandOnAnswer(reason=self.hand_on_reason, message="because")
+        to = worker_pb2.ReceivedPrefixes(
+            worker_id="decode-1", handed_tokens=320, known_tokens=64, num_bytes=2_000_000
+        )
+        report = worker_pb2.HandOnReport(cached_tokens=480, receivers=[to], seconds=0.5)
+        return membership_pb2.HandOnAnswer(report=report)
 
     async def members(self, *, timeout_s: float) -> Any:
         state = self.states[min(self.num_looks, len(self.states) - 1)]
@@ -95,9 +107,33 @@ def test_a_drain_says_what_becomes_of_requests_and_cache_and_asks_first(
     assert heading.split()[:4] == ["WORKER", "ROLE", "NOW", "THEN"]
     assert row.split()[:6] == ["decode-0", "decode", "takes", "requests", "drained", "3"]
     assert "3 request(s) go on with decode-1" in done.stderr
-    assert "480 cached tokens" in done.stderr and "not handed on" in done.stderr
-    assert run(monkeypatch, router, "drain", "decode-0", says="y\n").exit_code == 0
+    assert "480 cached tokens" in done.stderr and "handed on as far as" in done.stderr
+    assert router.handed_on == []
+    done = run(monkeypatch, router, "drain", "decode-0", says="y\n")
+    assert (done.exit_code, router.handed_on) == (0, ["decode-0"])
     assert router.given == [("decode-0", "drain", False)]
+    assert (
+        "decode-0 handed on 320 of 480 cached tokens to decode-1 (2.0 MB in 0.50 s); "
+        "64 were known there, 96 are left" in done.stderr
+    )
+
+
+def test_a_cache_that_nobody_can_take_is_said_and_hinders_no_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    router = PlayedRouter(hand_on_reason="no_receiver")
+    done = run(monkeypatch, router, "drain", "decode-0", "--yes")
+    assert done.exit_code == 0
+    assert "was not handed on (no_receiver): because" in done.stderr
+
+
+def test_who_drains_without_handing_on_is_told_what_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    router = PlayedRouter()
+    done = run(monkeypatch, router, "drain", "decode-0", "--yes", "--no-hand-on")
+    assert (done.exit_code, router.handed_on) == (0, [])
+    assert "not handed on" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_pool_is_scaled_and_a_dry_run_or_a_refusal_leaves_it(release: Release)
     assert release.spec("prefill")["replicas"] == 3
     fewer = release.run("scale", "prefill=1", "--dry-run")
     assert "2 of prefill leave, and Kubernetes chooses which" in fewer.stderr
-    assert "cached tokens are lost" in fewer.stderr
+    assert "cached tokens are handed on" in fewer.stderr
 
 
 def test_who_may_only_look_is_told_the_verb_that_is_missing(release: Release) -> None:

@@ -10,9 +10,9 @@ from cluster.errors import WorkerLost
 from cluster.identity import WorkerKey
 from cluster.pairing import Pairing
 from cluster.wire import pairing_to_wire, peer_to_wire
-from decode_worker.handoff_plan import PrefillTarget
 from protos import handoff_pb2
 from worker.engine.scripted_link import scripted_peer
+from worker.exchange.prefill_target import PrefillTarget
 
 
 class FakeStream(PrefillStream):

@@ -13,9 +13,7 @@ from msgspec import structs
 from cluster.identity import Role, new_incarnation
 from cluster.models.head_share import head_shares
 from cluster.sampling import SamplingParams
-from decode_worker.block_ledger import BlockLedger
 from decode_worker.engine_process import make_intake
-from decode_worker.source_blocks import BlockSizes
 from engine.contract.commands import (
     ChoiceToken,
     Command,
@@ -35,6 +33,8 @@ from engine.step.engine import Engine
 from prefill_worker.engine_process import make_exporter
 from tests.engine.runner.ranks.groups import ForkingSpawner, running
 from tests.engine.step.engine_scenario import ROOT
+from worker.exchange.block_ledger import BlockLedger
+from worker.exchange.source_blocks import BlockSizes
 
 LIMIT_S = 60.0
 """For a whole handover; generous, since machines are busy."""

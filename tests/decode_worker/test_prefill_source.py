@@ -9,10 +9,8 @@ from cluster.errors import InternalError, NoProgress, WorkerLost
 from cluster.identity import WorkerKey
 from cluster.sampling import SamplingParams
 from decode_worker.handoff_plan import LEAST_PATIENCE_S, HandoffPlan
-from decode_worker.prefill_peers import PrefillPeer
 from decode_worker.prefill_source import PrefillSource
 from decode_worker.remote_prompt import RemotePrompt
-from decode_worker.source_blocks import BlockSizes
 from decode_worker.source_patience import SourcePatience
 from decode_worker.stage_times import StageTimes
 from engine.contract.commands import GenerateRequest
@@ -22,6 +20,8 @@ from tests.decode_worker.decode_bench import PAIRING
 from tests.decode_worker.fake_dialer import FakeLink
 from tests.decode_worker.scripted_prefill import ScriptedStream
 from tests.manual_clock import ManualClock
+from worker.exchange.prefill_peers import PrefillPeer
+from worker.exchange.source_blocks import BlockSizes
 
 KEY = WorkerKey("prefill-a", "i0")
 

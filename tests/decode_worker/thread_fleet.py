@@ -11,6 +11,7 @@ import math
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cluster.generation import BegunChoice
 from cluster.identity import Role, WorkerKey
@@ -21,7 +22,6 @@ from cluster.sampling import SamplingParams
 from cluster.wire import begun_to_wire, sampling_to_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
-from decode_worker.kv_intake import KvIntake
 from decode_worker.service import DecodeWorker
 from engine.contract.commands import GenerateRequest
 from engine.offline.queue import generate
@@ -29,12 +29,14 @@ from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackTransport
-from prefill_worker.kv_exporter import KvExporter
 from prefill_worker.service import PrefillWorker
 from protos import worker_pb2
 from tests.decode_worker.decode_bench import RouterEnd, decode_worker, router_end
 from tests.decode_worker.engine_thread import BLOCK_SIZE, ThreadLink, fake_engine
 from worker.engine.host import EngineHost
+from worker.kv.kv_exporter import KvExporter
+from worker.kv.kv_intake import KvIntake
+from worker.kv.kv_port import KvPort
 from worker.metrics import WorkerMetrics
 from worker.role import RunningWorker
 
@@ -52,9 +54,14 @@ PAIRING = Pairing(
 
 @dataclass
 class Faults(LoopbackFaults):
-    """Flips a byte of the last block of every read while `corrupts`."""
+    """Flips a byte of the last block of every read while `corrupts`; nothing lands while it
+    `stands`."""
 
     corrupts: bool = False
+    stands: bool = False
+
+    def num_landing(self, peer, num_under_way):
+        return 0 if self.stands else num_under_way
 
     def after_blocks(self, source, target, local_block_ids):
         if self.corrupts:
@@ -71,6 +78,11 @@ class Worker:
     key: WorkerKey
     address: str
     metrics: WorkerMetrics
+    lifespan: Lifespan
+
+    def drain(self) -> None:
+        """No new work, please."""
+        self.lifespan.advance(ProcessState.DRAINING)
 
     @property
     def target(self) -> worker_pb2.PrefillTarget:
@@ -109,16 +121,21 @@ async def running(role: Role, name: str, service, make_extension, block_size: in
     )
     address = f"127.0.0.1:{await server.start()}"
     try:
-        yield Worker(link, engine, server, key, address, metrics)
+        yield Worker(link, engine, server, key, address, metrics, lifespan)
     finally:
         await service.close()
         await server.stop(0)
         await engine.stop()
 
 
-def exporter(parts, key):
+def port(parts, key, *, faults: Faults | None = None, reads_by_trade: bool = False):
     pool = LocalPool(parts.kv, parts.generations)
-    return KvExporter(parts, LoopbackTransport(pool, key.incarnation), block_digest)
+    transport = LoopbackTransport(pool, key.incarnation, faults=faults)
+    return KvPort(
+        KvExporter(parts, transport, block_digest),
+        lambda: KvIntake(parts, BlockReader(transport, pool, block_digest), "loopback"),
+        reads_by_trade=reads_by_trade,
+    )
 
 
 @dataclass
@@ -162,20 +179,18 @@ async def running_fleet(
     many tokens."""
     faults = Faults()
 
-    def intake(parts, key):
-        pool = LocalPool(parts.kv, parts.generations)
-        transport = LoopbackTransport(pool, key.incarnation, faults=faults)
-        return KvIntake(parts, BlockReader(transport, pool, block_digest), "loopback")
+    reading = partial(port, faults=faults, reads_by_trade=True)
+    computing = partial(port, faults=faults)
 
     async with AsyncExitStack() as stack:
         prefill = [
             await stack.enter_async_context(
-                running(Role.PREFILL, f"prefill-{i}", PrefillWorker(World()), exporter, size)
+                running(Role.PREFILL, f"prefill-{i}", PrefillWorker(World()), computing, size)
             )
             for i, size in enumerate(prefill_sizes)
         ]
         decode = await stack.enter_async_context(
-            running(Role.DECODE, "decode-0", service or decode_worker(), intake, decode_size)
+            running(Role.DECODE, "decode-0", service or decode_worker(), reading, decode_size)
         )
         channel = await stack.enter_async_context(open_channel(decode.address))
         pairing = replace(PAIRING, block_size_tokens=decode_size)

@@ -20,7 +20,7 @@ from cluster.logs import get_logger
 from cluster.process.background import Background, Loss
 from cluster.rank_pace import PaceMeter, RankPace
 from engine.contract.commands import Cancel, Command, GenerateRequest, Inspect, Submit
-from engine.contract.messages import Frame, Inspection, LoadProgress, Ready
+from engine.contract.messages import Frame, Inspection, LoadProgress, Ready, WarmBlock
 from worker.engine.link import EngineLink, LifeListener
 from worker.engine.listeners import Listeners, RequestListener
 
@@ -117,11 +117,15 @@ class EngineHost:
 
     async def violations(self) -> list[str]:
         """Runs the engine's own checks; empty is good."""
-        return (await self._inspect(check=True, snapshot=False)).violations
+        return (await self._inspect(check_invariants=True)).violations
 
     async def snapshot(self) -> list[CachedBlock]:
         """Every cached block, parents first."""
-        return (await self._inspect(check=False, snapshot=True)).snapshot
+        return (await self._inspect(snapshot_cache=True)).snapshot
+
+    async def warm(self) -> list[WarmBlock]:
+        """Every cached block, with when it was last used. Raises WorkerLost or DeadlineExceeded."""
+        return (await self._inspect(list_warm=True)).warm
 
     async def stop(self) -> None:
         """Ends the engine's process; requests that still run end with WorkerLost. Idempotent."""
@@ -129,13 +133,14 @@ class EngineHost:
         await self._background.close()
         self._abandon(WorkerLost("the worker has stopped; send the request to another one"))
 
-    async def _inspect(self, *, check: bool, snapshot: bool) -> Inspection:
+    async def _inspect(self, **wanted: bool) -> Inspection:
+        """`wanted`: as of an Inspect."""
         if self._lost.done():
             raise WorkerLost(self._lost.result().message)
         token = next(self._tokens)
         answer: asyncio.Future[Inspection] = asyncio.get_running_loop().create_future()
         self._inspections[token] = answer
-        self.send(Inspect(token, check_invariants=check, snapshot_cache=snapshot))
+        self.send(Inspect(token, **wanted))
         try:
             async with asyncio.timeout(INSPECT_TIMEOUT_S):
                 return await answer

@@ -20,10 +20,10 @@ def check_request(
             "workers out",
             param="prompt_logprobs",
         )
-    is_export = body.mode is PrefillMode.EXPORT
-    completion = body.num_begun_tokens if is_export else body.sampling.max_tokens
+    is_answered = body.mode.is_answered
+    completion = body.sampling.max_tokens if is_answered else body.num_begun_tokens
     num_tokens = len(body.token_ids) + completion
-    stored = num_tokens - (not is_export)  # the last token's KV is never needed
+    stored = num_tokens - is_answered  # the last token's KV is never needed
     if stored > pool_tokens:
         raise OutOfBlocks(
             f"prompt and completion need KV for {stored} tokens, the pool holds {pool_tokens}; "

@@ -2,7 +2,9 @@
 
     QUEUED -----> PREFILLING -----> DECODING -----> FINISHED
       |  ^---------' preempted |       | preempted: back to QUEUED, tokens kept
-      |                        '-> EXPORTED ------> FINISHED     (pinned for a reader)
+      |                        '-> EXPORTED ------> FINISHED     (pinned for a reader; what is
+      |                              ^                            cached already, at once)
+      |------------------------------'
       '---------> RECEIVING -----> DECODING
                       '----------> PREFILLING                    (PrefillLocally)
 
@@ -42,7 +44,7 @@ FINAL = frozenset(
 
 _S = SequenceState
 TRANSITIONS: dict[SequenceState, frozenset[SequenceState]] = {
-    _S.QUEUED: FINAL | {_S.RECEIVING, _S.PREFILLING},
+    _S.QUEUED: FINAL | {_S.RECEIVING, _S.PREFILLING, _S.EXPORTED},
     _S.RECEIVING: FINAL | {_S.DECODING, _S.PREFILLING},
     _S.PREFILLING: FINAL | {_S.DECODING, _S.EXPORTED, _S.QUEUED},
     _S.DECODING: FINAL | {_S.QUEUED},

@@ -35,11 +35,15 @@ class Request:
         self.is_resumed = bool(body.resume)
         """Its reader has tokens already."""
         self.is_open = len(sequences) > 1
-        self.is_export = body.mode is PrefillMode.EXPORT
-        """Only the prompt is computed, for a reader elsewhere."""
+        self.is_export = body.mode.is_export
+        """Only the prompt is computed, or found, for a reader elsewhere."""
+        self.is_kept = body.mode is PrefillMode.KEEP
+        """It is here for the prefix cache, and never decodes."""
         self.num_seats = 1 if self.is_export or self.is_open else len(self.choices)
+        if self.is_kept:
+            self.num_seats = 0
         """Sequences that one sequence of this request stands for, now or soon."""
-        self.is_remote = body.mode is PrefillMode.REMOTE
+        self.is_remote = body.mode.is_remote
         """The prompt is computed elsewhere; ends with PrefillLocally, or when it has arrived."""
         self.goes_local = False
         """PrefillLocally has come, but reads into the blocks are still in flight."""

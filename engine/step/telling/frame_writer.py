@@ -5,7 +5,14 @@ from __future__ import annotations
 from cluster.errors import SplitserveError, status_of
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest
-from engine.contract.messages import Frame, PromptComputed, RequestEnded, Started, TokenEvent
+from engine.contract.messages import (
+    Frame,
+    Prefilled,
+    PromptComputed,
+    RequestEnded,
+    Started,
+    TokenEvent,
+)
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -44,6 +51,11 @@ class FrameWriter:
                     prefill_ms=request.prefill_ms(),
                 )
             )
+
+    def prefilled(self, blocks: Prefilled | None) -> None:
+        """Blocks of an export that are final; None: there are none."""
+        if blocks is not None:
+            self.frame.prefilled.append(blocks)
 
     def token(
         self, request: Request, choice: int, token: GeneratedToken, reason: FinishReason | None

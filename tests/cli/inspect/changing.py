@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli import hold, scale
+from cli import flip, hold, scale
 from cli.main import app
 from cluster.scaling.kubernetes_api import ApiServer
 from protos import membership_pb2
@@ -26,6 +26,7 @@ _SHOWN = (
     ("uncordon", "decode-1", "-o", "yaml"),
     ("scale", "prefill=2", "decode=1", "--dry-run"),
     ("scale", "decode=1", "--dry-run", "-o", "yaml"),
+    ("flip", "decode-1", "prefill", "--dry-run"),
 )
 _HEAD_OF_RELEASES = """
 A release on Kubernetes is changed through its API server, by your kubeconfig. `rollout status` ends
@@ -107,7 +108,7 @@ def rolling_release() -> PlayedDeployments:
 
 def run_changing(patch: pytest.MonkeyPatch, *words: str) -> Result:
     """A command that orders something of this router; both of its streams as one."""
-    for module in (hold, scale):
+    for module in (flip, hold, scale):
         patch.setattr(module, "GrpcDialer", lambda token: ChangingRouter())
     return CliRunner().invoke(app, [*words, "--grpc", _ADDRESS])
 

@@ -18,6 +18,7 @@ class PlayedDeployments(DeploymentsApi):
     def __init__(self, *items: dict[str, Any]) -> None:
         self.items = {item["metadata"]["name"]: item for item in items}
         self.sets: list[Object] = []
+        self.lost_first: list[str] = []
         self.patches: list[tuple[str, Sequence[Object]]] = []
         self.refuses_with: ScaleRefused | None = None
         self.hidden = ""
@@ -36,6 +37,11 @@ class PlayedDeployments(DeploymentsApi):
         if not is_dry_run:
             self.items[name]["spec"]["replicas"] = replicas
             self.items[name]["metadata"]["generation"] += 1
+
+    async def lose_first(self, pod: str, *, is_dry_run: bool) -> None:
+        self._check()
+        if not is_dry_run:
+            self.lost_first.append(pod)
 
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         self._check()

@@ -41,6 +41,9 @@ class SizedFleet:
         )
         self.machine = Machine(8, gpus)
         self.num_ranks_more = 100
+        self.handed_on: list[str] = []
+        self.may_go = asyncio.Event()
+        self.may_go.set()
         self.time = VirtualTime()
         self.launcher = StayingLauncher(self.time)
         self.played = PlayedFleet(**sizes)
@@ -60,11 +63,16 @@ class SizedFleet:
             free_memory_share=lambda: 0.5,
             check_room=self.check_room,
             grace_s=30.0,
+            hand_on=self._hand_on,
         )
 
     async def check_room(self, num_ranks: int) -> None:
         if num_ranks > self.num_ranks_more:
             raise ConfigError(f"there is no room for {num_ranks} rank(s)")
+
+    async def _hand_on(self, name: str) -> None:
+        self.handed_on.append(name)
+        await self.may_go.wait()
 
     async def begin(self) -> SizedFleet:
         await self.supervisor.start(plan_fleet(self.options, self.machine))
@@ -122,6 +130,30 @@ async def test_the_worker_that_was_named_leaves_and_is_not_started_again(fleet: 
     await fleet.sizing.take(order("decode", 2))
     await settle()
     assert "decode-0" in fleet.names
+
+
+async def test_others_take_over_what_a_worker_has_cached_before_it_leaves(
+    fleet: SizedFleet,
+) -> None:
+    fleet.may_go.clear()
+    await fleet.sizing.take(order("decode", 1, "decode-0"))
+    await fleet.time.advance(60.0)
+    assert fleet.handed_on == ["decode-0"] and "decode-0" in fleet.names
+    fleet.may_go.set()
+    await fleet.time.advance(60.0)
+    assert "decode-0" not in fleet.names and fleet.pool("decode").is_settled
+
+
+async def test_a_worker_leaves_also_when_nothing_can_be_handed_on(
+    fleet: SizedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(name: str) -> None:
+        raise RuntimeError(name)
+
+    monkeypatch.setattr(fleet.sizing, "_hand_on", fails)
+    await fleet.sizing.take(order("decode", 1, "decode-0"))
+    await fleet.time.advance(60.0)
+    assert "decode-0" not in fleet.names and fleet.pool("decode").is_settled
 
 
 async def test_a_worker_that_is_lost_while_it_leaves_is_gone_and_is_not_started_again(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cluster.block_span import BlockRun, BlockSpan
 from cluster.errors import TransferFailed
-from decode_worker.source_blocks import SourceBlocks
+from worker.exchange.source_blocks import SourceBlocks
 
 
 class BlockArrival(enum.Enum):

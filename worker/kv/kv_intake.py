@@ -1,4 +1,4 @@
-"""The decode worker's part of its engine process: blocks of prefill workers come into the pool.
+"""A part of an engine process: blocks of other workers come into the pool.
 
     Fetch -> may its slots still be written? -> reading thread
           -> Deliver to the engine, Fetched to the server
@@ -51,7 +51,7 @@ class KvIntake:
 
     @property
     def peer(self) -> KvPeer | None:
-        """This pool is not exported."""
+        """The exporter knows."""
         return None
 
     @property

@@ -25,7 +25,7 @@ from kvtransfer.transport import PoolDescription
 from kvtransfer.verification import Digest, digest_parts
 from ranks.line import Gather, RankLine
 
-_log = get_logger("prefill_worker.exporter")
+_log = get_logger("worker.exporter")
 
 
 class DigestBlocks(msgspec.Struct, frozen=True):

@@ -7,10 +7,10 @@ import pytest
 from cluster.errors import WorkerLost
 from cluster.process.background import Background, nothing_needed
 from cluster.worker_identity import WorkerIdentity
-from decode_worker.prefill_peers import PrefillPeers
 from engine.contract.commands import Connect, Disconnect
 from tests.decode_worker.decode_bench import KEY, PAIRING
 from tests.decode_worker.fake_dialer import FakeDialer
+from worker.exchange.prefill_peers import PrefillPeers
 
 
 class Desk:

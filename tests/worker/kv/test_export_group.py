@@ -16,10 +16,10 @@ from engine.process.extension import EngineParts
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.verification import Digest, digest_parts, packed_digests
-from prefill_worker.export_group import ExportGroup, RankExporter, SharedPool
-from prefill_worker.kv_exporter import KvExporter
 from tests.kvtransfer.homed_pools import ExportingHomes, GroupKind
 from tests.kvtransfer.ranked_pools import marked_cache, pool_of
+from worker.kv.export_group import ExportGroup, RankExporter, SharedPool
+from worker.kv.kv_exporter import KvExporter
 
 LIMIT_S = 30.0
 

@@ -15,7 +15,7 @@ from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.verification import Digest, digest_bytes, wait_until_computed
-from prefill_worker.kv_exporter import KvExporter
+from worker.kv.kv_exporter import KvExporter
 
 
 def exporter(

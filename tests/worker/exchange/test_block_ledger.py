@@ -6,7 +6,7 @@ import pytest
 
 from cluster.block_span import BlockSpan
 from cluster.errors import TransferFailed
-from decode_worker.block_ledger import BlockLedger
+from worker.exchange.block_ledger import BlockLedger
 
 
 def run_of(first_index: int, count: int, mark: int = 0) -> BlockSpan:

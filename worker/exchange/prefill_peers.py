@@ -29,13 +29,13 @@ from cluster.pairing import check_pairing
 from cluster.process.background import Background
 from cluster.wire import pairing_from_wire, pairing_to_wire, peer_from_wire
 from cluster.worker_identity import WorkerIdentity
-from decode_worker.handoff_plan import PrefillTarget
-from decode_worker.source_blocks import BlockSizes
 from engine.contract.commands import Command, Connect, Disconnect
 from protos import handoff_pb2
+from worker.exchange.prefill_target import PrefillTarget
+from worker.exchange.source_blocks import BlockSizes
 
 HANDSHAKE_TIMEOUT_S = 5.0
-_log = get_logger("decode_worker.peers")
+_log = get_logger("worker.peers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

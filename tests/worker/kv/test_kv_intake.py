@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from cluster.block_span import BlockSpan
-from decode_worker.kv_intake import KvIntake
 from engine.contract.commands import Cancel, Connect, Deliver, Disconnect, Fetch
 from engine.contract.messages import Frame
 from engine.process.extension import EngineParts
@@ -19,6 +18,7 @@ from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.reader import Reader
 from kvtransfer.reader_core import ReaderCore
 from kvtransfer.verification import digest_bytes
+from worker.kv.kv_intake import KvIntake
 
 SHAPE = (8, 2, 2, 1, 4, 8)  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
 PATIENCE_TURNS = 200_000

@@ -1,4 +1,4 @@
-"""The prefill worker's part of its engine process: final blocks get generations and digests.
+"""A part of an engine process: final blocks get generations and digests.
 
     step -> Prefilled -> generations, digests -> the same frame
 
@@ -21,9 +21,9 @@ from engine.process.extension import EngineParts
 from engine.step.step_health import StepHealth
 from kvtransfer.transport import PoolDescription
 from kvtransfer.verification import Digest, digest_parts, packed_digests, wait_until_computed
-from prefill_worker.export_group import ExportGroup
+from worker.kv.export_group import ExportGroup
 
-_log = get_logger("prefill_worker.exporter")
+_log = get_logger("worker.exporter")
 
 
 class KvExporter:

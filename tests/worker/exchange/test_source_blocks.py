@@ -7,8 +7,8 @@ import random
 import pytest
 
 from cluster.block_span import BlockSpan
-from decode_worker.block_ledger import BlockLedger
-from decode_worker.source_blocks import BlockSizes
+from worker.exchange.block_ledger import BlockLedger
+from worker.exchange.source_blocks import BlockSizes
 
 
 def test_equal_blocks_are_asked_for_as_they_are() -> None:

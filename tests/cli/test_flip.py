@@ -1,0 +1,132 @@
+"""flip over pools that a test plays: in what order, what is refused, what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+import typer
+
+from cli.exit_code import ExitCode
+from cli.flip import FlipRequest, flip
+from cluster.identity import Role
+from cluster.scaling.kubernetes import KubernetesScaler
+from cluster.scaling.scaler import RefusalReason, ScaleOrder, ScalePlan, ScaleRefused
+from tests.cli.test_scale import PlayedScaler
+from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment
+
+ROLES = {"prefill-0": "prefill", "prefill-1": "prefill", "decode-0": "decode"}
+
+
+@dataclass
+class Crowded(PlayedScaler):
+    """Room for so many workers in all."""
+
+    most: int = 3
+    sizes: dict[str, int] = field(default_factory=lambda: {"prefill": 2, "decode": 1})
+
+    async def scale(self, order: ScaleOrder) -> ScalePlan:
+        others = sum(size for pool, size in self.sizes.items() if pool != order.pool)
+        if order.size > self.sizes.get(order.pool, 0) and others + order.size > self.most:
+            raise ScaleRefused(RefusalReason.GPUS, f"there are {self.most} GPUs")
+        plan = await super().scale(order)
+        if order.size > plan.size_before:
+            return replace(plan, starting=(f"{order.pool}-{plan.size_before}",))
+        return plan
+
+
+@dataclass
+class Heard:
+    """Who was to take over, and how the pools were then."""
+
+    scaler: PlayedScaler
+    asked: list[tuple[tuple[str, ...], dict[str, int]]] = field(default_factory=list)
+
+    async def __call__(self, starting: Sequence[str]) -> None:
+        self.asked.append((tuple(starting), dict(self.scaler.sizes)))
+
+
+def asking(worker_id: str = "prefill-1", role: Role = Role.DECODE) -> FlipRequest:
+    return FlipRequest(worker_id=worker_id, role=role, is_agreed=True, waits=True)
+
+
+async def test_the_new_worker_is_there_and_takes_over_before_the_old_one_goes() -> None:
+    scaler = Crowded(most=4)
+    heard = Heard(scaler)
+    assert await flip(scaler, asking(), heard, roles=ROLES) is ExitCode.OK
+    assert heard.asked == [(("decode-1",), {"prefill": 2, "decode": 2})]
+    assert scaler.sizes == {"prefill": 1, "decode": 2}
+    assert scaler.given[-1].leaving == ("prefill-1",)
+
+
+async def test_without_room_for_both_the_old_one_goes_first_and_it_is_said_what_is_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scaler = Crowded(most=3)
+    heard = Heard(scaler)
+    assert await flip(scaler, asking(), heard, roles=ROLES) is ExitCode.OK
+    assert heard.asked == [] and scaler.sizes == {"prefill": 1, "decode": 2}
+    done = [(order.pool, order.size) for order in scaler.given if not order.is_dry_run]
+    assert done == [("prefill", 1), ("decode", 2)]
+    said = capsys.readouterr().err
+    assert "no room for both at once (there are 3 GPUs)" in said and "is lost" in said
+
+
+async def test_a_dry_run_and_a_no_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaler = Crowded(most=4)
+    heard = Heard(scaler)
+    trial = replace(asking(), is_dry_run=True)
+    assert await flip(scaler, trial, heard, roles=ROLES) is ExitCode.OK
+    monkeypatch.setattr(typer, "confirm", lambda *words, **options: False)
+    unsure = replace(asking(), is_agreed=False)
+    assert await flip(scaler, unsure, heard, roles=ROLES) is ExitCode.FAILED
+    assert scaler.sizes == {"prefill": 2, "decode": 1} and heard.asked == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (asking("decode-0", Role.PREFILL), "refused (below_one): decode-0 is the only worker"),
+        (asking("prefill-9"), "refused (no_such_worker)"),
+        (asking("prefill-0", Role.PREFILL), "is a prefill worker already"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_name(
+    request_: FlipRequest, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scaler = Crowded(most=4)
+    assert await flip(scaler, request_, Heard(scaler), roles=ROLES) is ExitCode.REFUSED
+    assert says in capsys.readouterr().err
+    assert scaler.sizes == {"prefill": 2, "decode": 1}
+
+
+async def test_a_fleet_that_nobody_supervises_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scaler = PlayedScaler(sizes={})
+    assert await flip(scaler, asking(), Heard(scaler), roles=ROLES) is ExitCode.REFUSED
+    assert "refused (unsupervised)" in capsys.readouterr().err
+
+
+async def test_a_new_worker_that_does_not_start_leaves_the_old_one_where_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scaler = Crowded(most=4, problem="decode-1 did not start: no memory")
+    heard = Heard(scaler)
+    assert await flip(scaler, asking(), heard, roles=ROLES) is ExitCode.FAILED
+    assert scaler.sizes["prefill"] == 2 and heard.asked == []
+    assert "decode-1 did not start" in capsys.readouterr().err
+
+
+async def test_on_kubernetes_the_pod_that_was_named_is_the_first_to_go() -> None:
+    api = PlayedDeployments(deployment("prefill", 2), deployment("decode", 1))
+    scaler = KubernetesScaler(api, "chat")
+    name = next(name for name in api.items if "prefill" in name)
+    order = ScaleOrder(pool="prefill", size=1, leaving=(f"{name}-7d9f-x2",))
+    plan = await scaler.scale(replace(order, is_dry_run=True))
+    assert plan.leaving == order.leaving and api.lost_first == []
+    await scaler.scale(order)
+    assert api.lost_first == [f"{name}-7d9f-x2"]
+    with pytest.raises(ScaleRefused, match="no pod of prefill"):
+        await scaler.scale(replace(order, leaving=("other-1",)))

@@ -1,0 +1,132 @@
+"""A prefix that one engine has cached, kept by another; blocks are copied by the test."""
+
+from __future__ import annotations
+
+import math
+
+from engine.contract.commands import Cancel, Deliver, Inspect, PrefillMode, ReleaseExport, Submit
+from engine.contract.messages import Frame, Reserved, WarmBlock
+from engine.memory.block_pool import BlockState
+from engine.step.engine import Engine
+from tests.engine.step.engine_scenario import (
+    ROOT,
+    check,
+    copy_kv,
+    expected_tokens,
+    request,
+    run_until_ended,
+    small_engine,
+    small_replica,
+    step,
+)
+
+PROMPT = [1, 2, 3, 4, 5, 6]
+
+
+def served(engine: Engine, name: str, prompt: list[int]) -> None:
+    """The engine computes it, and has it cached afterwards."""
+    engine.apply(Submit(request(name, prompt, max_tokens=1)))
+    run_until_ended(engine, [name])
+
+
+def pinned(engine: Engine, prompt: list[int]) -> Frame:
+    """What a CACHED request is told, at once."""
+    engine.apply(Submit(request("out", prompt, mode=PrefillMode.CACHED)))
+    frame = step(engine)
+    check(engine)
+    return frame
+
+
+def keep(engine: Engine, prompt: list[int]) -> Reserved:
+    engine.apply(Submit(request("in", prompt, mode=PrefillMode.KEEP, timeout_ms=math.inf)))
+    [reserved] = step(engine).reserved
+    return reserved
+
+
+def warm(engine: Engine) -> list[WarmBlock]:
+    engine.apply(Inspect(1, list_warm=True))
+    [inspection] = step(engine).inspections
+    return sorted(inspection.warm, key=lambda each: -each.last_used)
+
+
+def test_a_cached_prefix_is_pinned_at_once_and_nothing_is_computed() -> None:
+    engine = small_engine()
+    served(engine, "before", PROMPT)
+    frame = pinned(engine, [*PROMPT, 0, 0, 0])
+    [started], [prefilled] = frame.started, frame.prefilled
+    assert started.cached_tokens == len(PROMPT)
+    assert (prefilled.span.first_index, prefilled.span.num_blocks) == (0, 3)
+    assert not frame.tokens and not engine.table.num_waiting_tokens()
+    assert engine.placement.pool.count(BlockState.EXPORTED) == 3
+    engine.apply(ReleaseExport("out"))
+    [ended] = step(engine).ended
+    assert ended.error_code == ""
+    assert engine.placement.pool.count(BlockState.CACHED) == 3
+
+
+def test_of_what_is_not_cached_nothing_is_announced() -> None:
+    engine = small_engine()
+    frame = pinned(engine, PROMPT)
+    assert [started.cached_tokens for started in frame.started] == [0]
+    assert frame.prefilled == []
+    engine.apply(ReleaseExport("out"))
+    assert [ended.error_code for ended in step(engine).ended] == [""]
+
+
+def test_a_kept_prefix_is_found_by_the_next_request_as_if_it_had_been_computed() -> None:
+    source, target = small_replica(8), small_replica(8)
+    giving, taking = small_engine(source), small_engine(target)
+    served(giving, "before", PROMPT)
+    [prefilled] = pinned(giving, PROMPT).prefilled
+    reserved = keep(taking, PROMPT)
+    assert reserved.first_block == 0 and len(reserved.block_ids) == 3
+    pairs = zip(prefilled.span.block_ids, reserved.block_ids, strict=True)
+    copy_kv(source.kv, target.kv, list(pairs))
+    taking.apply(Deliver("in", 0, 3))
+    taking.apply(Cancel("in"))
+    step(taking)
+    check(taking)
+    assert taking.placement.pool.count(BlockState.CACHED) == 3
+    asked = [*PROMPT, 0]
+    taking.apply(Submit(request("next", asked)))
+    completion = run_until_ended(taking, ["next"])["next"]
+    assert completion.token_ids(0) == expected_tokens(request("next", asked), 0)
+    assert completion.ended.usage.cached_tokens == len(PROMPT)
+
+
+def test_what_was_not_delivered_of_a_kept_prefix_is_free_again() -> None:
+    engine = small_engine()
+    keep(engine, PROMPT)
+    engine.apply(Deliver("in", 0, 1))
+    engine.apply(Cancel("in"))
+    step(engine)
+    check(engine)
+    pool = engine.placement.pool
+    assert (pool.count(BlockState.CACHED), pool.count(BlockState.FREE)) == (1, 7)
+
+
+def test_a_prefix_that_is_to_be_kept_waits_for_every_request_and_takes_no_seat() -> None:
+    engine = small_engine(small_replica(4), max_num_seqs=1)
+    engine.apply(Submit(request("in", PROMPT, mode=PrefillMode.KEEP)))
+    engine.apply(Submit(request("client", PROMPT, max_tokens=1)))
+    frame = step(engine)
+    assert [started.request_id for started in frame.started] == ["client"]
+    assert frame.reserved == []
+    engine.apply(Cancel("in"))
+    run_until_ended(engine, ["client", "in"])
+
+
+def test_a_kept_prefix_leaves_the_only_seat_to_others() -> None:
+    engine = small_engine(small_replica(8), max_num_seqs=1)
+    keep(engine, PROMPT)
+    engine.apply(Submit(request("client", [0, 0], max_tokens=1)))
+    run_until_ended(engine, ["client"])
+
+
+def test_the_warm_blocks_say_whose_they_are_and_which_were_used_last() -> None:
+    engine = small_engine()
+    served(engine, "old", [1, 1, 2, 2])
+    served(engine, "new", [3, 3, 4, 4])
+    blocks = warm(engine)
+    assert [each.block.token_ids for each in blocks] == [[3, 3], [4, 4], [1, 1], [2, 2]]
+    assert [each.root for each in blocks] == [ROOT, None, ROOT, None]

@@ -1,0 +1,192 @@
+"""What one worker has cached goes to another, whatever the roles: over real engines without a
+model, the real transfer code and real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+from cluster.rpc import open_channel
+from cluster.sampling import SamplingParams
+from cluster.wire import sampling_to_wire
+from protos import handoff_pb2, handoff_pb2_grpc, worker_pb2, worker_pb2_grpc
+from tests.decode_worker.engine_thread import BLOCK_SIZE
+from tests.decode_worker.thread_fleet import (
+    ROOT,
+    counted,
+    expected,
+    prompt_of,
+    received,
+    running_fleet,
+)
+
+GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
+PREFIX = prompt_of(8 * BLOCK_SIZE)
+PROMPT = [*PREFIX, 1, 2, 3]
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+async def fleet():
+    async with running_fleet() as running:
+        yield running
+
+
+def worker_of(fleet, name):
+    return fleet.decode if name == "decode-0" else fleet.prefill[int(name[-1])]
+
+
+async def computed_at(worker) -> None:
+    """It has the prefix cached, and nobody else has."""
+    async with open_channel(worker.address) as channel:
+        call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(
+            handoff_pb2.PrefillRequest(
+                request_id="before",
+                incarnation=worker.key.incarnation,
+                token_ids=PREFIX,
+                sampling=sampling_to_wire(SamplingParams(max_tokens=2, temperature=0.0)),
+                cache_root=ROOT,
+            )
+        )
+        async for event in call:
+            if event.HasField("done"):
+                break
+        call.cancel()
+
+
+async def prepare(fleet, source) -> None:
+    if source is fleet.decode:
+        await fleet.submit("before", [*PREFIX, 9], SamplingParams(max_tokens=1), [])
+        await fleet.router.ended("before")
+    else:
+        await computed_at(source)
+    await fleet.all_empty()
+
+
+async def handed_on(source, *receivers, room_tokens=10_000, max_bytes=0, limit_s=LIMIT_S):
+    order = worker_pb2.HandOnRequest(
+        source=source.target,
+        receivers=[
+            worker_pb2.CacheReceiver(worker=each.target, room_tokens=room_tokens)
+            for each in receivers
+        ],
+        max_bytes=max_bytes,
+    )
+    async with open_channel(source.address) as channel:
+        return await worker_pb2_grpc.PrefixCacheStub(channel).HandOn(order, timeout=limit_s)
+
+
+async def answered_with(fleet, receiver) -> worker_pb2.Ended:
+    """A request that begins with the prefix, at the receiver."""
+    targets = [] if receiver is fleet.decode else [receiver]
+    await fleet.submit("after", PROMPT, GREEDY, targets)
+    ended = await fleet.router.ended("after")
+    assert ended.error.code == ""
+    assert received(fleet.router, "after") == expected(PROMPT, GREEDY)
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("giver", "taker"),
+    [
+        ("prefill-0", "prefill-1"),
+        ("prefill-0", "decode-0"),
+        ("decode-0", "prefill-1"),
+    ],
+)
+async def test_a_prefix_is_found_where_it_was_handed_on_to_and_the_text_is_the_same(
+    fleet, giver, taker
+):
+    source, receiver = worker_of(fleet, giver), worker_of(fleet, taker)
+    await prepare(fleet, source)
+    report = await handed_on(source, receiver)
+    [got] = report.receivers
+    assert (got.worker_id, got.problem) == (taker, "")
+    assert got.handed_tokens == len(PREFIX) == report.cached_tokens
+    assert got.num_bytes > 0
+    assert counted(source, "prefix_moved_tokens") == {"out": len(PREFIX)}
+    assert counted(receiver, "prefix_moved_tokens") == {"in": len(PREFIX)}
+    await fleet.all_empty()
+    ended = await answered_with(fleet, receiver)
+    if giver != "decode-0":  # whose own cache has it, else
+        assert ended.usage.cached_tokens == len(PREFIX)
+    again = await handed_on(source, receiver)
+    [got] = again.receivers
+    more = again.cached_tokens - len(PREFIX)  # of a decode worker: its answer
+    assert (got.handed_tokens, got.known_tokens) == (more, len(PREFIX))
+    await fleet.all_empty()
+
+
+async def test_what_has_no_room_is_left_and_bytes_are_a_limit_too(fleet):
+    source, receiver = fleet.prefill
+    await prepare(fleet, source)
+    report = await handed_on(source, receiver, room_tokens=3 * BLOCK_SIZE)
+    assert [each.handed_tokens for each in report.receivers] == [3 * BLOCK_SIZE]
+    whole = await handed_on(source, receiver)
+    bytes_each = whole.receivers[0].num_bytes // (len(PREFIX) // BLOCK_SIZE - 3)
+    limited = await handed_on(source, fleet.decode, max_bytes=2 * bytes_each)
+    assert [each.handed_tokens for each in limited.receivers] == [2 * BLOCK_SIZE]
+    await fleet.all_empty()
+
+
+async def test_blocks_that_do_not_verify_are_not_kept(fleet):
+    source, receiver = fleet.prefill
+    await prepare(fleet, source)
+    fleet.faults.corrupts = True
+    [got] = (await handed_on(source, receiver)).receivers
+    assert got.problem
+    fleet.faults.corrupts = False
+    await answered_with(fleet, receiver)
+    await fleet.all_empty()
+
+
+async def test_a_receiver_that_is_gone_costs_only_its_own_part(fleet):
+    source, receiver = fleet.prefill
+    await prepare(fleet, source)
+    await receiver.server.stop(0)
+    report = await handed_on(source, receiver)
+    [got] = report.receivers
+    assert got.handed_tokens == 0 and got.problem
+    assert await source.is_empty()
+
+
+async def test_a_source_that_dies_in_the_middle_leaves_nothing_behind_at_the_receiver(fleet):
+    source, receiver = fleet.prefill
+    await prepare(fleet, source)
+    fleet.faults.stands = True
+    asked = asyncio.create_task(handed_on(source, receiver))
+    async with asyncio.timeout(LIMIT_S):
+        while receiver.engine.load.receiving_blocks == 0:
+            await asyncio.sleep(0)
+    await source.server.stop(0)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await asked
+    fleet.faults.stands = False
+    async with asyncio.timeout(LIMIT_S):
+        while not await receiver.is_empty():
+            await asyncio.sleep(0)
+    assert (await receiver.engine.violations()) == []
+
+
+async def test_a_worker_that_drains_hands_on_and_takes_nothing_over(fleet):
+    source, receiver = fleet.prefill
+    await prepare(fleet, source)
+    receiver.drain()
+    [refused] = (await handed_on(source, receiver)).receivers
+    assert refused.handed_tokens == 0 and "drain" in refused.problem
+    source.drain()
+    [got] = (await handed_on(source, fleet.decode)).receivers
+    assert got.handed_tokens == len(PREFIX)
+
+
+async def test_a_decode_worker_computes_no_prompt_for_others(fleet):
+    async with open_channel(fleet.decode.address) as channel:
+        call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(
+            handoff_pb2.PrefillRequest(
+                request_id="x", incarnation=fleet.decode.key.incarnation, token_ids=[1, 2]
+            )
+        )
+        with pytest.raises(grpc.aio.AioRpcError, match="computes no prompt"):
+            await call.read()

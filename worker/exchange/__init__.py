@@ -1,0 +1,1 @@
+"""The server's part of blocks that go from worker to worker, whatever their roles."""
