@@ -100,6 +100,8 @@ VERBS = (
     Verb("trace --slowest 2", ("prompt tokens",)),
     Verb("slow --by pool,tenant", ("with a first token", "not enough requests|requests over p")),
     Verb("cost --price prefill=2,decode=2", ("TENANT", "prefill", "idle: ")),
+    Verb("slow --by pool,tenant", ("BY +SLICE|not enough requests",)),
+    Verb("cost --price prefill=2.5,decode=2.5", ("POOL +WORKERS",)),
     Verb(f"explain {REQUEST}", (REQUEST,)),
     Verb("routes hello", ("DECODE",)),
     Verb("events", ("joined +PREFILL", "joined +DECODE")),
