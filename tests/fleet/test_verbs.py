@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -43,13 +45,25 @@ def test_every_verb_works_on_a_fleet_of_this_machine(served_fleet, ground, verb)
 def test_a_request_that_is_listed_is_described_whether_it_has_ended_meanwhile_or_not(
     served_fleet, ground
 ) -> None:
-    asked = {"model": "smollm2", "prompt": PROMPT, "max_tokens": 1500, "stream": True}
-    url = f"{served_fleet.url}/v1/completions"
-    with httpx.stream("POST", url, json=asked | {"ignore_eos": True}, timeout=120) as reply:
-        next(reply.iter_lines())
-        [listed] = wait_for(lambda: in_flight(ground), timeout_s=60, what="a request in flight")
-        assert stage_of(ground, listed) != "over"
-    wait_for(lambda: stage_of(ground, listed) == "over", timeout_s=60, what="its end")
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1) as one:
+        asking = one.submit(keep_asking, f"{served_fleet.url}/v1/completions", is_over)
+        try:
+            listed, *_ = wait_for(
+                lambda: in_flight(ground), timeout_s=120, what="a request in flight"
+            )
+            stage_of(ground, listed)
+        finally:
+            is_over.set()
+        asking.result()
+    assert stage_of(ground, listed) == "over"
+
+
+def keep_asking(url: str, is_over: threading.Event) -> None:
+    """One request after the other."""
+    asked = {"model": "smollm2", "prompt": PROMPT, "max_tokens": 200, "ignore_eos": True}
+    while not is_over.is_set():
+        assert httpx.post(url, json=asked, timeout=300).status_code == 200
 
 
 def stage_of(ground: Ground, name: str) -> str:
