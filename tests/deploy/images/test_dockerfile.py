@@ -33,7 +33,7 @@ def test_nothing_is_fetched_but_by_apt_and_by_pip_under_the_pins() -> None:
     assert not [run for run in runs() if re.search(r"\b(curl|wget|git clone|latest)\b", run)]
     assert stages()["build"].variables["PIP_CONSTRAINT"] == "/src/constraints.txt"
     installs = [run for run in runs() if re.search(r"\bpip (install|wheel)\b", run)]
-    assert len(installs) == 4
+    assert len(installs) == 6
     for run in installs:
         assert "--mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt" in run
         given = re.findall(r"pip (?:install|wheel) (.*?)(?: &&|$)", run)
