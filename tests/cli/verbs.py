@@ -156,6 +156,7 @@ ELSEWHERE = {
     "chat": "speaks HTTP: tests/cli/test_chat.py",
     "quality": "needs no fleet: tests/cli/test_quality.py",
     "version": "needs no fleet",
+    "flip": "of pools of two: tests/fleet/test_hand_on.py",
     "doctor": "of a machine: tests/cli/doctor",
     "models pull": "needs no fleet: tests/cli/test_models.py",
     "config set-context": "every ground begins with it",
