@@ -12,8 +12,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from cluster.errors import DeadlineExceeded
 
@@ -26,13 +27,12 @@ Sleep = Callable[[float], Coroutine[Any, Any, None]]
 """Waits for so many seconds; cancelled with whoever waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(msgspec.Struct, frozen=True):
     """Made once, passed on as it is; nobody adds to it."""
 
     at_s: float
     """On `clock`; infinity for no deadline."""
-    clock: Clock = field(default=time.monotonic, compare=False, repr=False)
+    clock: Clock = time.monotonic
 
     @classmethod
     def after(cls, timeout_s: float, clock: Clock = time.monotonic) -> Deadline:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, fields
 from operator import attrgetter
 
 import msgspec
@@ -44,8 +43,7 @@ class BegunChoice(msgspec.Struct, frozen=True):
     token_ids: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Counts of tokens; `completion_tokens` is over all choices."""
 
     prompt_tokens: int
@@ -53,8 +51,7 @@ class Usage:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Where the time went, in milliseconds; `ttft = queue + prefill + kv + decode`.
 
     Fields as in `protos/generation.proto`. A worker fills queue, prefill and kv; the router
@@ -87,8 +84,7 @@ def pairs_of(num_tokens: int, context: int) -> float:
     return num_tokens * (context + num_tokens / 2) / PAIR_UNIT_TOKENS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLoad:
+class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's state in numbers; fields as in `protos/worker.proto`."""
 
     num_running: int = 0
@@ -134,5 +130,5 @@ class EngineLoad:
         return None
 
 
-_LOAD_NAMES = tuple(f.name for f in fields(EngineLoad) if f.name != "home_blocks_left")
+_LOAD_NAMES = tuple(name for name in EngineLoad.__struct_fields__ if name != "home_blocks_left")
 _load_values = attrgetter(*_LOAD_NAMES)

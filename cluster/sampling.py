@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from cluster.errors import InvalidRequest
 
@@ -12,8 +12,7 @@ MAX_STOP_TOKEN_IDS = 64
 LONGEST_WRITTEN = 10**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of one request; `protos/generation.proto` states each field's meaning.
 
     `seed` is set by the router before dispatch. Stop strings are not here: the router matches
@@ -28,7 +27,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = field(default_factory=dict)
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
     logprobs: int | None = None
     seed: int = 0
     min_tokens: int = 0

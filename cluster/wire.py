@@ -12,6 +12,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import asdict
+
 from cluster.block_span import BlockSpan
 from cluster.generation import (
     BegunChoice,
@@ -173,7 +175,7 @@ def usage_from_wire(message: generation_pb2.Usage) -> Usage:
 
 def timing_to_wire(timing: Timing) -> generation_pb2.Timing:
     """The names are the same on both sides."""
-    return generation_pb2.Timing(**{f.name: getattr(timing, f.name) for f in fields(Timing)})
+    return generation_pb2.Timing(**asdict(timing))
 
 
 def timing_from_wire(message: generation_pb2.Timing) -> Timing:
@@ -181,15 +183,15 @@ def timing_from_wire(message: generation_pb2.Timing) -> Timing:
     return Timing(**dict(zip(_TIMING_NAMES, _timing_values(message), strict=True)))
 
 
-_TIMING_NAMES = tuple(item.name for item in fields(Timing))
+_TIMING_NAMES = Timing.__struct_fields__
 _timing_values = attrgetter(*_TIMING_NAMES)
-_LOAD_NAMES = tuple(f.name for f in fields(EngineLoad) if f.name != "home_blocks_left")
+_LOAD_NAMES = tuple(name for name in EngineLoad.__struct_fields__ if name != "home_blocks_left")
 _load_values = attrgetter(*_LOAD_NAMES)
 
 
 def load_to_wire(load: EngineLoad) -> worker_pb2.EngineLoad:
     """The names are the same on both sides."""
-    return worker_pb2.EngineLoad(**{f.name: getattr(load, f.name) for f in fields(EngineLoad)})
+    return worker_pb2.EngineLoad(**asdict(load))
 
 
 def load_from_wire(message: worker_pb2.EngineLoad) -> EngineLoad:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 
 import msgspec
 
@@ -28,8 +27,7 @@ BeginEvents = Callable[[DeltaTaker], AsyncGenerator[IndexedEvent, None]]
 among them."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Generation:
+class Generation(msgspec.Struct, kw_only=True):
     """One request's events with the words to tell them in."""
 
     begin: BeginEvents

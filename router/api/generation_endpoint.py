@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -199,7 +199,8 @@ def _with_headers(plan: Plan, exchange: Exchange) -> Plan:
     """The timings of several prompts have no common record."""
     asked = (exchange.header(TIMINGS_HEADER) or "").lower() in ("1", "true")
     if asked:
-        plan = replace(plan, options=replace(plan.options, timings=True))
+        options = msgspec.structs.replace(plan.options, timings=True)
+        plan = msgspec.structs.replace(plan, options=options)
     if plan.options.timings and len(plan.prompts) > 1:
         raise InvalidRequest("timings are for one prompt only; send one prompt", param="timings")
     check_resumable(plan)

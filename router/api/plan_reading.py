@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+
+import msgspec
 
 from cluster.deadline import Deadline
 from router.api.reading.plan import BodyReader, Plan
@@ -27,4 +28,4 @@ async def plan_of(
         with suppress(NotHere):
             return reader.read(body)
     large = await door.pipeline.read_large(reader.door, body, deadline(), caller)
-    return replace(reader.join(large.rest, large.prompts), ignored=large.ignored)
+    return msgspec.structs.replace(reader.join(large.rest, large.prompts), ignored=large.ignored)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from cluster.wire import timing_to_wire, usage_to_wire
 from protos import router_admin_pb2
 from router.pricing.route import Candidate, Cost, WorkerView
 from router.telemetry.decisions import Decision
 from router.telemetry.request_arrival import RequestArrival
 
-_TERMS = tuple(item.name for item in fields(Cost))
+_TERMS = Cost.__struct_fields__
 """The wire has a field of the same name for each."""
 NOT_ROUTED = "not_routed"
 

@@ -99,13 +99,14 @@ class Admission:
     def look(self) -> None:
         """There may be room: those whose turn it is get it. Raises nothing into whoever made room;
         what fails is told to the one whose turn it was."""
-        if not self._is_looking:  # who gives way in here makes room in here
-            self._is_looking = True
-            self.pricings.renew()
-            try:
-                self._search.run()
-            finally:
-                self._is_looking = False
+        if self._is_looking or not self._line.num_waiting:  # who gives way in here makes room here
+            return
+        self._is_looking = True
+        self.pricings.renew()
+        try:
+            self._search.run()
+        finally:
+            self._is_looking = False
 
     def serve(self, waiter: InLine, hold: HeldRoom | None) -> bool:
         """See LineOwner."""

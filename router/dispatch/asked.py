@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from cluster.deadline import Deadline
 from cluster.identity import WorkerKey
@@ -35,8 +36,7 @@ class Prospect(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Asked:
+class Asked(msgspec.Struct, eq=False, kw_only=True):
     """A request at the door."""
 
     tenant: str = ""
@@ -48,7 +48,7 @@ class Asked:
     """Of its first token."""
     need: Need
     prospect: Prospect
-    arrival: RequestArrival = field(default_factory=RequestArrival)
+    arrival: RequestArrival = msgspec.field(default_factory=RequestArrival)
     """Told by the line."""
     bill: Bill | None = None
     """Of one that had a place before, and gave it up: it comes into the line whether that is full

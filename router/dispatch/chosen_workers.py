@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.errors import WorkerLost
 from cluster.identity import WorkerKey
@@ -18,8 +19,7 @@ from router.fleet.worker_link import WorkerLink
 from router.pricing.route import Route, RoutingView
 
 
-@dataclass(frozen=True, slots=True)
-class Assignments:
+class Assignments(msgspec.Struct, frozen=True):
     """One request's shares of its workers. Both methods are idempotent."""
 
     decode: Assignment
@@ -44,8 +44,7 @@ class Assignments:
             self.prefill.release()
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenWorkers:
+class ChosenWorkers(msgspec.Struct, frozen=True):
     """Of one request at one decode worker."""
 
     decode: FleetMember

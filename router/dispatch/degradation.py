@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from cluster.deadline import Clock
 from cluster.errors import ConfigError, QueueFull
@@ -145,7 +147,8 @@ class Degradation:
             sampling = request.sampling
             limit = max(step.max_tokens, sampling.min_tokens)
             if step.kind is StepKind.MAX_TOKENS and sampling.max_tokens > limit:
-                return replace(request, sampling=replace(sampling, max_tokens=limit))
+                shorter = msgspec.structs.replace(sampling, max_tokens=limit)
+                return msgspec.structs.replace(request, sampling=shorter)
         return request
 
     @property

@@ -12,7 +12,7 @@ A request ends once: with Completed, with one error, or because the caller close
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 
 from cluster.errors import (
     ContextTooLong,
@@ -100,13 +100,13 @@ class Dispatcher:
             self._counted(request),
             self.in_flight.taken(request) as taken,
             await self._admitted(request := self._degradation.shortened(request)) as place,
-            self._under_way(request, counts, place) as journey,
+            closing(self._journey(request, counts, place)) as journey,
         ):
             taken.under_way = journey
             decision = await self._decide(journey)
             while True:
                 try:
-                    with self._hedging.sent(journey, decision) as run:
+                    with closing(self._hedging.sent(journey, decision)) as run:
                         if taker is not None:
                             run.hand_to(HandingOn(journey, taker))
                         while isinstance(event := await run.next(), (ChoiceTokens, PromptTokens)):
@@ -135,8 +135,10 @@ class Dispatcher:
 
     async def _admitted(self, request: RoutedRequest) -> AdmissionLease:
         """Its place. Raises QueueFull, Hopeless, and DeadlineExceeded."""
-        arrival = RequestArrival(request.request_id, request.tenant, request.priority)
-        arrival.course = RequestCourse(request.limits.arrived_s, request.limits.clock())
+        course = RequestCourse(request.limits.arrived_s, request.limits.clock())
+        arrival = RequestArrival(
+            request.request_id, request.tenant, request.priority, course=course
+        )
         self._decisions.came(arrival)
         if request.trace is not None:
             request.trace.came(arrival, request.sampling, len(request.token_ids))
@@ -173,11 +175,10 @@ class Dispatcher:
             if request.trace is not None:
                 request.trace.over(self._decisions.find(request.request_id), request.limits.clock())
 
-    @contextmanager
-    def _under_way(
+    def _journey(
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None, place: AdmissionLease
-    ) -> Iterator[Journey]:
-        """The request from its admission on, over all its workers."""
+    ) -> Journey:
+        """The request from its admission on, over all its workers. The caller closes it."""
         traced, arrival = request.trace, self._decisions.arrival_of(request.request_id)
         if traced is not None:
             arrival = traced.arrival  # however many have come since
@@ -192,10 +193,7 @@ class Dispatcher:
         attempts = Attempts(self._fleet, self._rules, request.first_part)
         others = Others(self._evacuation, self._admission.preemption)
         journey = Journey(request, choices, attempts, clock, place, others)
-        try:
-            yield journey
-        finally:
-            journey.over()
+        return journey
 
     async def _decide(self, journey: Journey) -> Decision:
         request, attempts = journey.request, journey.attempts

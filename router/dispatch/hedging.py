@@ -7,8 +7,6 @@ than a fifth on top. The tenant pays for one, whichever it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from cluster.errors import SplitserveError
@@ -36,22 +34,16 @@ class Hedging:
         self._with = sending
         self._after = after
 
-    @contextmanager
-    def sent(self, journey: Journey, decision: Decision) -> Iterator[RunningRequest | Tied]:
-        """The request at its workers, until the block ends. Raises WorkerLost when they went in
+    def sent(self, journey: Journey, decision: Decision) -> RunningRequest | Tied:
+        """The request at its workers; the caller closes it. Raises WorkerLost when they went in
         that moment."""
         late_s = self._late_s(journey, decision)
         if late_s is None:
-            run: RunningRequest | Tied = self._send_first(journey, decision, journey).run
-        else:
-            race = Race(journey, self._with.decisions, self._with.metrics)
-            first = partial(self._send_first, journey, decision)
-            more = partial(self._send_more, journey, decision)
-            run = Tied(race, first, more, late_s, journey.request.limits.clock)
-        try:
-            yield run
-        finally:
-            run.close()
+            return self._send_first(journey, decision, journey).run
+        race = Race(journey, self._with.decisions, self._with.metrics)
+        first = partial(self._send_first, journey, decision)
+        more = partial(self._send_more, journey, decision)
+        return Tied(race, first, more, late_s, journey.request.limits.clock)
 
     def _late_s(self, journey: Journey, decision: Decision) -> float | None:
         """None: it has one attempt. Of a client that has something already there is none beside."""

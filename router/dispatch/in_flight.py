@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from cluster.identity import WorkerKey
 from router.dispatch.admission_lease import AdmissionLease
@@ -57,8 +58,7 @@ class UnderWay(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class TakenRequest:
+class TakenRequest(msgspec.Struct, eq=False):
     """One of them. All it says is as of now."""
 
     request: RoutedRequest

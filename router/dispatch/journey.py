@@ -10,7 +10,7 @@ are the router's own and notice nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from cluster.errors import SplitserveError
 from cluster.identity import WorkerKey
@@ -162,7 +162,7 @@ class Journey:
         self.notes += (words,)
         self.decision.notes += (words,)
 
-    def over(self) -> None:
+    def close(self) -> None:
         """Nobody asks for it any more; idempotent."""
         self._evacuation.forget(self)
         self._preemption.remove(self)
@@ -245,7 +245,7 @@ class Journey:
     def another_attempt(self) -> RoutedRequest:
         """It, by a name that no worker has heard."""
         self._num_attempts += 1
-        return replace(self.request, attempt=self._num_attempts)
+        return msgspec.structs.replace(self.request, attempt=self._num_attempts)
 
     def go_on(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The next worker gets what is left of it. Raises why there is none."""
@@ -258,7 +258,8 @@ class Journey:
         if self.choices.have_begun:
             self._resume(worker, cause)
         elif isinstance(error, NothingCame):
-            self.request = replace(self.request, limits=self._limits.begun_again())
+            again = self._limits.begun_again()
+            self.request = msgspec.structs.replace(self.request, limits=again)
 
     def _bill_what_was_done(self) -> None:
         """A prompt that was not computed to its end is charged as far as it can have been."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from cluster.generation import Timing, Usage
 from router.dispatch.journey import Journey
@@ -28,4 +28,4 @@ def _with_first_cost(journey: Journey, usage: Usage, timing: Timing) -> tuple[Us
     if cost is None:
         return usage, timing
     num_cached = cost.cached_tokens if first_part is None else first_part.cached_tokens
-    return replace(usage, cached_tokens=num_cached), cost.put_first(timing)
+    return msgspec.structs.replace(usage, cached_tokens=num_cached), cost.put_first(timing)

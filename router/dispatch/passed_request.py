@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cluster.errors import DeadlineExceeded, status_of
 from cluster.generation import Timing, Usage

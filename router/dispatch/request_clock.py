@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+import msgspec
 
 from cluster.generation import Timing
 from router.telemetry.request_course import RequestCourse
@@ -82,7 +83,7 @@ class RequestClock:
         queue_ms, prefill_ms, kv_ms = _fit_into(
             ttft_ms, own_queue_ms + worker.queue_ms, worker.prefill_ms, worker.kv_ms
         )
-        return replace(
+        return msgspec.structs.replace(
             worker,
             ttft_ms=ttft_ms,
             queue_ms=queue_ms,

@@ -6,7 +6,7 @@ room of the roomiest worker: elsewhere it is what that worker has.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from router.dispatch.stream import RoutedRequest
 from router.fleet.member import FleetMember
@@ -45,7 +45,8 @@ def cut_to(request: RoutedRequest, worker: FleetMember) -> RoutedRequest:
     room = worker.capacity_tokens - len(request.token_ids)
     if not request.is_default_length or request.sampling.max_tokens <= room:
         return request
-    return replace(request, sampling=replace(request.sampling, max_tokens=max(1, room)))
+    sampling = msgspec.structs.replace(request.sampling, max_tokens=max(1, room))
+    return msgspec.structs.replace(request, sampling=sampling)
 
 
 def _shortest(request: RoutedRequest, begun_tokens: int) -> int:

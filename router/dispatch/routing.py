@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
+
+import msgspec
 
 from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
@@ -59,7 +60,7 @@ class RoutingDesk:
         view = self._view(request, decode, prefill)
         route = choose_route(view)
         if reason is not None:
-            route = replace(route, reason=reason)
+            route = msgspec.structs.replace(route, reason=reason)
         return Decision(request.request_id, view, route, self._fleet.mismatches)
 
     @property

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from cluster.generation import BegunChoice, FinishReason, Timing, Usage
 from router.dispatch.stream import ChoiceTokens
@@ -103,7 +104,7 @@ class RunningChoices:
         """The worker's last word, without the tokens that do not count."""
         usage, timing = told
         if usage.completion_tokens != (num_tokens := self.num_tokens):
-            usage = replace(usage, completion_tokens=num_tokens)
+            usage = msgspec.structs.replace(usage, completion_tokens=num_tokens)
         return usage, timing
 
     def _stop(self, choice: int) -> None:

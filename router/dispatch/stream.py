@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
+
+import msgspec
 
 from cluster.block_hash import cache_root, pack_tokens
 from cluster.errors import SplitserveError
@@ -50,8 +53,7 @@ class AnswerKeeper(Protocol):
         Once, and after all other calls."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutedRequest:
+class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A checked, tokenized request: `sampling.seed` and `sampling.max_tokens` are resolved."""
 
     request_id: str
@@ -76,19 +78,19 @@ class RoutedRequest:
     """Of an answer that goes on: the choices that are not over, and the tokens that they have."""
     first_part: FirstPart | None = None
     """Of an answer that goes on for another connection."""
-    keeper: AnswerKeeper | None = field(default=None, compare=False, repr=False)
+    keeper: AnswerKeeper | None = None
     """Of an answer that another connection may go on with."""
-    trace: RequestTrace | None = field(default=None, compare=False, repr=False)
+    trace: RequestTrace | None = None
     """None: it is not traced."""
-    packed: bytes = field(init=False, repr=False, compare=False)
-    """The prompt, and the answer that goes on if it is one, as the index and the names of blocks
-    are made from."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def packed(self) -> bytes:
+        """The prompt, and the answer that goes on if it is one, as the index and the names of
+        blocks are made from. Who is refused before that is not packed."""
         known = self.token_ids
         if len(self.resume) == 1:
             known = known + self.resume[0].token_ids
-        object.__setattr__(self, "packed", pack_tokens(known))
+        return pack_tokens(known)
 
     @property
     def attempt_id(self) -> str:
@@ -130,16 +132,15 @@ class RoutedRequest:
 
     def going_on(self, begun: Sequence[BegunChoice], limits: TimeLimits) -> RoutedRequest:
         """The rest of it, for another worker; the prompt's scores have been given."""
-        sampling = replace(self.sampling, prompt_logprobs=None)
-        return replace(self, resume=tuple(begun), sampling=sampling, limits=limits)
+        sampling = msgspec.structs.replace(self.sampling, prompt_logprobs=None)
+        return msgspec.structs.replace(self, resume=tuple(begun), sampling=sampling, limits=limits)
 
     def root_at(self, pairing_key: str) -> bytes:
         """Where the names of its blocks begin at workers of one pairing."""
         return cache_root(pairing_key, self.tenant_salt)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTokens:
+class PromptTokens(msgspec.Struct, frozen=True):
     """Scored tokens of the prompt, in order, `first_index` the place of the first; where
     `prompt_logprobs` was asked for, all come before any ChoiceTokens. A request that was sent
     again begins again."""
@@ -148,8 +149,7 @@ class PromptTokens:
     tokens: list[PromptToken]
 
 
-@dataclass(frozen=True, slots=True)
-class PromptCost:
+class PromptCost(msgspec.Struct, frozen=True):
     """What a prompt took, as its worker said with the first tokens."""
 
     cached_tokens: int
@@ -158,7 +158,7 @@ class PromptCost:
     def put_first(self, timing: Timing) -> Timing:
         """That of a worker that went on later, with what was before the first tokens."""
         first = self.timing
-        return replace(
+        return msgspec.structs.replace(
             timing,
             queue_ms=first.queue_ms,
             prefill_ms=first.prefill_ms,
@@ -168,8 +168,7 @@ class PromptCost:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """The last event of a request that succeeded; sent once, after every choice has ended."""
 
     usage: Usage

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from cluster.deadline import Clock
 from cluster.errors import SplitserveError
@@ -34,8 +35,7 @@ class Outrun(SplitserveError):
     """Another attempt had its first token sooner. No client is told."""
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """A request at its workers, and what it holds of them beside the request's own place."""
 
     run: RunningRequest

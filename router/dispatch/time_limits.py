@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from cluster.deadline import MAX_TIMEOUT_S, Clock, Deadline, deadline_passed
 from cluster.errors import DeadlineExceeded
@@ -27,8 +29,7 @@ class NothingCame(DeadlineExceeded):
     """A limit of the router's own passed, and the worker stands: see `Standstill`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeLimits:
+class TimeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one request; made once, when its first byte has arrived."""
 
     arrived_s: float
@@ -37,7 +38,7 @@ class TimeLimits:
     between_tokens_s: float
     asked_s: float | None = None
     """The client's own deadline: covers everything, and takes the place of `first_token_s`."""
-    clock: Clock = field(default=time.monotonic, compare=False, repr=False)
+    clock: Clock = time.monotonic
 
     @property
     def whole(self) -> Deadline:
@@ -59,7 +60,7 @@ class TimeLimits:
     def begun_again(self) -> TimeLimits:
         """As much time for the first token from now on; what the client asked for stays."""
         waited_s = self.clock() - self.arrived_s
-        return replace(self, first_token_s=waited_s + self.first_token_s)
+        return msgspec.structs.replace(self, first_token_s=waited_s + self.first_token_s)
 
     def _after(self, seconds: float) -> Deadline:
         return Deadline(self.arrived_s + seconds, self.clock)

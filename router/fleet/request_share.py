@@ -25,8 +25,7 @@ class RequestShare(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Of its prompt, whose KV is not in the decode worker's pool yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seats:
+class Seats(msgspec.Struct, frozen=True):
     """What a request takes at a decode worker beside its turn to be computed."""
 
     num_seqs: int

@@ -16,7 +16,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -47,8 +46,7 @@ MAX_JOINED_TOKENS = 256
 """In one piece: a millisecond of work for who reads it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamListener:
+class StreamListener(msgspec.Struct, frozen=True):
     """Hears what comes, however far the consumer has read."""
 
     on_prompt: Callable[[float], None] = lambda now_s: None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams, in_words
@@ -23,8 +26,7 @@ SEED_BITS = 64
 SEED_VALUES = 1 << SEED_BITS
 
 
-@dataclass(frozen=True, slots=True)
-class TextPrompt:
+class TextPrompt(msgspec.Struct, frozen=True):
     """Encoded with the model's own prefix (BOS), if it has one."""
 
     text: str
@@ -70,8 +72,7 @@ class TokenPrompt:
 Prompt = TextPrompt | ChatPrompt | TokenPrompt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextOptions:
+class TextOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens become the text of an answer."""
 
     shows_special: bool = False
@@ -80,8 +81,7 @@ class TextOptions:
     """What ended the choice, a stop string or a stop token, is part of the text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What a client asked of the text, whatever the prompt: the same for all prompts of a body."""
 
     sampling: SamplingParams
@@ -100,11 +100,11 @@ class Wishes:
     keep_tokens: bool = False
     """Deltas carry their tokens."""
     text: TextOptions = TextOptions()
-    stops: StopStrings = field(init=False, repr=False, compare=False)
-    """`stop`, as all prompts of the body share them."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stops", StopStrings(self.stop))
+    @cached_property
+    def stops(self) -> StopStrings:
+        """`stop`, as all prompts of the body share them."""
+        return StopStrings(self.stop)
 
     @property
     def tells_prompt(self) -> bool:
@@ -112,8 +112,7 @@ class Wishes:
         return self.is_echoed or self.sampling.prompt_logprobs is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRequest:
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt with everything that shapes its answer."""
 
     request_id: str

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from cluster.block_hash import unpack_tokens
@@ -79,7 +77,8 @@ class KeptRequest(msgspec.Struct, frozen=True, array_like=True):
         """As it goes on. Once it has begun its length is what its first worker had room for."""
         sampling, is_default_length = self.sampling, self.is_default_length
         if record.max_tokens is not None:
-            sampling, is_default_length = replace(sampling, max_tokens=record.max_tokens), False
+            sampling = msgspec.structs.replace(sampling, max_tokens=record.max_tokens)
+            is_default_length = False
         return RoutedRequest(
             request_id=request_id,
             token_ids=unpack_tokens(self.packed_prompt),

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from random import Random
+
+import msgspec
 
 from cluster.deadline import Deadline
 from cluster.errors import (
@@ -52,6 +53,8 @@ from router.text.choice_count import num_tokens_of
 MAX_PROMPT_LOGPROBS = 1 << 16
 """In one answer: about 4 MB of it, and 15 ms to encode at its end."""
 SMALLEST_TOP_P = 1e-9
+LONG_PROMPT_TOKENS = 2048
+"""What follows of a shorter one takes no more than 0.2 ms for its length."""
 
 
 class CompletionPipeline:
@@ -97,7 +100,8 @@ class CompletionPipeline:
             max_context_tokens=limit,
             caller=request.caller,
         )
-        await self.share.breathe()  # to pack and send 100,000 tokens takes 10 ms more
+        if len(token_ids) > LONG_PROMPT_TOKENS:
+            await self.share.breathe()  # to pack and send 100,000 takes 10 ms more
         sampling = self._resolve(wishes, len(token_ids), max_context_tokens=limit)
         sampling.check(self._model.vocab_size)
         routed = RoutedRequest(
@@ -172,7 +176,7 @@ class CompletionPipeline:
         off, top_p of nothing leaves the likeliest token."""
         asked, vocab_size = wishes.sampling, self._model.vocab_size
         check_scored(asked, num_prompt_tokens)
-        return replace(
+        return msgspec.structs.replace(
             asked,
             seed=self._chance.getrandbits(SEED_BITS) if wishes.seed is None else wishes.seed,
             max_tokens=_max_tokens(wishes, num_prompt_tokens, limit=max_context_tokens),

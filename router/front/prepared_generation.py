@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from router.dispatch.stream import RoutedRequest
 from router.front.generation_request import TextOptions
@@ -11,8 +11,7 @@ from router.tenants.account import Account
 from router.text.stop_strings import StopStrings
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedGeneration:
+class PreparedGeneration(msgspec.Struct, frozen=True):
     """A request that passed every check and is ready for the dispatcher."""
 
     routed: RoutedRequest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
@@ -12,7 +11,7 @@ from cluster.logs import get_logger
 from router.dispatch.stream import Completed, RoutedRequest
 
 _log = get_logger("router.front")
-_USAGE, _TIMING = (tuple(item.name for item in fields(of)) for of in (Usage, Timing))
+_USAGE, _TIMING = Usage.__struct_fields__, Timing.__struct_fields__
 _usage_values, _timing_values = attrgetter(*_USAGE), attrgetter(*_TIMING)  # asdict takes 40 us
 _MEASURED_MS = tuple(name for name in _TIMING if name.endswith("_ms"))
 

@@ -7,7 +7,7 @@ resume: by the name of an event and the tenant -> the request again, with what w
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -74,10 +74,13 @@ class Resumption:
         answer_id = self._draw()
         head = msgspec.msgpack.encode(KeptRequest.of(prepared, self._model, door, told_as))
         keeper = KeptAnswer(_key(tenant, answer_id), tenant.name, head, self._answers)
-        routed = replace(prepared.routed, keeper=keeper)
+        routed = msgspec.structs.replace(prepared.routed, keeper=keeper)
         place = ReadersPlace.at_beginning(answer_id, routed.sampling.n)
         return Resumable(
-            prepared=replace(prepared, routed=routed), place=place, told_as=told_as, keeper=keeper
+            prepared=msgspec.structs.replace(prepared, routed=routed),
+            place=place,
+            told_as=told_as,
+            keeper=keeper,
         )
 
     async def resume(
@@ -98,7 +101,8 @@ class Resumption:
             raise
         self._metrics.asked(is_known=True)
         self._keep(keeper)
-        routed = replace(request.routed(record, tenant, limits, request_id), keeper=keeper)
+        routed = request.routed(record, tenant, limits, request_id)
+        routed = msgspec.structs.replace(routed, keeper=keeper)
         prepared = PreparedGeneration(
             routed,
             StopStrings(request.stops),

@@ -24,6 +24,7 @@ from router.front.events import DeltaTaker, TextEvent
 from router.front.gathered_prompt import GatheredPrompt
 from router.front.prepared_generation import PreparedGeneration
 from router.front.served_model import ServedModel
+from router.resume.past_answer import PastAnswer
 from router.text.choice import ChoiceText, SilentChoice, TextDelta
 from router.text.choice_count import ChoiceCount, new_counts, num_tokens_of
 
@@ -60,11 +61,12 @@ class RunningAnswer:
 
     async def events(self, source: TokenSource) -> AsyncGenerator[TextEvent, None]:
         """Until the end; what the taker is given is not among them."""
-        async for delta in self._told_again():
-            yield delta
-        if (end := self._end_of_past()) is not None:
-            yield end
-            return
+        if (past := self._prepared.past) is not None:
+            async for delta in self._told_again(past):
+                yield delta
+            if (end := self._end_of(past)) is not None:
+                yield end
+                return
         direct = None if self._taker is None else _Direct(self, self._taker)
         try:
             async with aclosing(source.generate(self._rest(), self.counts, direct)) as stream:
@@ -96,20 +98,18 @@ class RunningAnswer:
         if self._routed.keeper is not None:
             self._routed.keeper.completed(event)
 
-    async def _told_again(self) -> AsyncGenerator[TextDelta, None]:
+    async def _told_again(self, past: PastAnswer) -> AsyncGenerator[TextDelta, None]:
         """What an earlier connection was told."""
-        past = self._prepared.past
-        for told in () if past is None else past.told:
+        for told in past.told:
             self.counts[told.choice].gave(len(told.tokens))
             for delta in self._push(told):
                 yield delta
             await self._share.breathe()
         self._num_old_tokens = num_tokens_of(self.counts)
 
-    def _end_of_past(self) -> Completed | None:
+    def _end_of(self, past: PastAnswer) -> Completed | None:
         """Where nothing is left to generate."""
-        past = self._prepared.past
-        if past is None or not past.told or self._open_choices():
+        if not past.told or self._open_choices():
             return None
         first_part = self._routed.first_part
         num_cached = 0 if first_part is None else first_part.cached_tokens

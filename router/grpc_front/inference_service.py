@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import grpc
+from msgspec.structs import replace
 
 from cluster.errors import RequestTooLarge, SplitserveError
 from cluster.logs import bind_request, get_logger

@@ -11,7 +11,8 @@ One tree per block size; the names inside tell models and tenants apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.block_hash import pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
@@ -21,8 +22,7 @@ from router.index.radix_tree import RadixTree
 from router.index.worker_slots import WorkerSlots
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixMatches:
+class PrefixMatches(msgspec.Struct, frozen=True):
     """How many leading blocks of a prompt each worker holds; absent workers hold none."""
 
     num_blocks: dict[str, int]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from operator import attrgetter
 
 from cluster.identity import WorkerKey
@@ -10,7 +9,7 @@ from router.page.snapshot import DecisionRow
 from router.pricing.route import Candidate, Cost
 from router.telemetry.decisions import Decision
 
-_TERMS = tuple(item.name for item in fields(Cost))
+_TERMS = Cost.__struct_fields__
 _terms_of = attrgetter(*_TERMS)
 
 

@@ -184,6 +184,8 @@ def _turns(index: int, turn: int, total: int) -> int:
 
 
 def _cheapest(candidates: list[Candidate], turn: int) -> Candidate:
+    if len(candidates) == 1:
+        return candidates[0]
     prices_ms = [candidate.cost.total_ms for candidate in candidates]
     best_ms = min(prices_ms)
     limit_ms = best_ms + max(EQUAL_MS, EQUAL_SHARE * best_ms)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cluster.generation import pairs_of
 from cluster.identity import WorkerKey
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillSpeed:
+class PrefillSpeed(msgspec.Struct, frozen=True):
     """Computing n tokens takes `base_ms + n * ms_per_token`, and attention to what is before."""
 
     base_ms: float
@@ -25,8 +25,7 @@ class PrefillSpeed:
         return self.base_ms + num_tokens * self.ms_per_token + attention_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerView:
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """One worker at the moment of a decision."""
 
     key: WorkerKey
@@ -61,8 +60,7 @@ class WorkerView:
         return int(self.matched_tokens * self.hit_share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingView:
+class RoutingView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a decision depends on."""
 
     prompt_tokens: int
@@ -77,7 +75,7 @@ class RoutingView:
     expected_tokens: float = 256.0
     """How long one choice will probably get, at most `max_tokens`."""
     num_choices: int = 1
-    links: Mapping[tuple[WorkerKey, WorkerKey], float] = field(default_factory=dict)
+    links: Mapping[tuple[WorkerKey, WorkerKey], float] = msgspec.field(default_factory=dict)
     """Bytes per second of (prefill, decode) pairs that were measured; others: the reader's."""
     allows_local_prefill: bool = True
     """Of prompts that a pair could have; what is cached but for a block stays local."""
@@ -85,8 +83,7 @@ class RoutingView:
     """Drawn at random for every decision: which of the nearly equal is taken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """The price of a candidate, in milliseconds."""
 
     queue_ms: float
@@ -118,8 +115,7 @@ class Cost:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A way to serve the request; without `prefill` the decode worker does it alone."""
 
     decode: WorkerKey
@@ -147,8 +143,7 @@ class RouteReason(enum.StrEnum):
     """Several choices that another worker has begun: they have but the prompt in common."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Where a request goes. `prefill` is best first; empty: the decode worker prefills."""
 
     decode: WorkerKey

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
 from itertools import islice
+
+import msgspec
 
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
@@ -19,8 +20,7 @@ MAX_ANSWERS = 16
 """Decisions under one client's id that are shown."""
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(msgspec.Struct):
     """One routing decision; the outcome is known once the request has ended well."""
 
     request_id: str
@@ -30,7 +30,7 @@ class Decision:
     """What kept workers from being considered, such as a pairing that does not match."""
     usage: Usage | None = None
     timing: Timing | None = None
-    arrival: RequestArrival = field(default_factory=RequestArrival)
+    arrival: RequestArrival = msgspec.field(default_factory=RequestArrival)
     """Without an id: of a prompt that is only priced."""
 
     @property
@@ -158,10 +158,10 @@ def _shortened(decision: Decision) -> Decision:
     cheapest = sorted(others, key=lambda item: item.cost.total_ms)[: MAX_CANDIDATES - 1]
     kept = (route.chosen, *cheapest)
     workers = {key for item in kept for key in (item.decode, item.prefill)}
-    return replace(
+    return msgspec.structs.replace(
         decision,
-        route=replace(route, candidates=kept),
-        view=replace(
+        route=msgspec.structs.replace(route, candidates=kept),
+        view=msgspec.structs.replace(
             view,
             decode=tuple(item for item in view.decode if item.key in workers),
             prefill=tuple(item for item in view.prefill if item.key in workers),

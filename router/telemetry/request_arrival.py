@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from router.telemetry.request_course import RequestCourse
 from router.tenants.priority import Priority
 
 
-@dataclass(slots=True)
-class RequestArrival:
+class RequestArrival(msgspec.Struct):
     """Of one request. Written by whoever knows: the line, and who ends the request."""
 
     request_id: str = ""
@@ -27,7 +26,7 @@ class RequestArrival:
     """An error's code, or "cancelled"; empty: it runs, or ended well."""
     error: str = ""
     """In words."""
-    course: RequestCourse = field(default_factory=RequestCourse)
+    course: RequestCourse = msgspec.field(default_factory=RequestCourse)
     """When it was where."""
 
     def waits(self, num_before: float, num_waiting: int, line_ms: float, lacked: str) -> None:

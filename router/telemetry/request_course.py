@@ -10,7 +10,7 @@ processes' clocks are never compared: what a worker says are durations, laid bet
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from cluster.identity import WorkerKey
 from cluster.prompt_stages import PromptStages
@@ -19,8 +19,7 @@ MAX_LEGS = 12
 """That are kept of one request: what leaves its workers more often is told by its notes."""
 
 
-@dataclass(slots=True)
-class Leg:
+class Leg(msgspec.Struct):
     """A request at one decode worker. Stamps in seconds of the router's clock; None: not yet."""
 
     decode: WorkerKey
@@ -43,8 +42,7 @@ class Leg:
             self.ended_s, self.end = now_s, end
 
 
-@dataclass(slots=True)
-class RequestCourse:
+class RequestCourse(msgspec.Struct):
     """Of one request; all stamps as in Leg."""
 
     arrived_s: float = 0.0
@@ -56,7 +54,7 @@ class RequestCourse:
     first_token_s: float | None = None
     """Left the router."""
     ended_s: float | None = None
-    legs: list[Leg] = field(default_factory=list)
+    legs: list[Leg] = []
 
     def goes(self, leg: Leg) -> None:
         """To one more worker."""

@@ -6,7 +6,8 @@ Two clients may send the same id, so a client's id alone never names anything in
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.identity import UniqueHex, new_request_id, unique_hex
 
@@ -18,8 +19,7 @@ _ADDED = re.compile(rf"(-[0-9a-f]{{{_SUFFIX_CHARS}}})?(-[0-9]{{1,4}})?")
 """What may follow a client's id inside: our suffix, and the number of one prompt of several."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestIds:
+class RequestIds(msgspec.Struct, frozen=True):
     """`internal` is unique; `echoed` is what X-Request-Id says."""
 
     internal: str

@@ -30,7 +30,7 @@ class StopStrings:
     def automaton(self) -> StopAutomaton:
         """The same each time."""
         if self._automaton is None:
-            self._automaton = StopAutomaton(self.strings)
+            self._automaton = StopAutomaton(self.strings) if self.strings else _NO_STOPS
         return self._automaton
 
 
@@ -80,6 +80,9 @@ class StopAutomaton:
                 self._fallback[child] = self.step(self._fallback[parent], chr(code))
             if self.match_chars[child] == 0:
                 self.match_chars[child] = self.match_chars[self._fallback[child]]
+
+
+_NO_STOPS = StopAutomaton(())
 
 
 class StopMatcher:

@@ -9,8 +9,9 @@ answer a look keeps the requests that it answers still.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
+
+import msgspec
 
 from cluster.errors import InvalidRequest, SplitserveError, WorkerLost
 from cluster.process.background import Background, nothing_needed
@@ -81,7 +82,7 @@ class VllmLink:
             max_prompt_tokens=max_prompt_tokens,
             on_finish=lambda choice: exchange.finish(choice),
             on_close=partial(self._drop, request_id),
-            listener=replace(
+            listener=msgspec.structs.replace(
                 listener, on_end=lambda error: self._ended(request_id, listener, error)
             ),
             unread=self._unread,

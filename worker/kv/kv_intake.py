@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from msgspec import structs
 
@@ -99,7 +98,7 @@ class KvIntake:
         ]
         self._fetched.clear()
         if frame.load is not None:
-            frame.load = replace(frame.load, kv_bytes_per_s=self._bytes_per_s)
+            frame.load = structs.replace(frame.load, kv_bytes_per_s=self._bytes_per_s)
         if self.transport != self._said_transport and not frame.is_empty:
             frame.kv_transport = self._said_transport = self.transport
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -22,8 +21,7 @@ from router.text.logprobs import score, top_by_text
 from router.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionWishes:
+class CompletionWishes(msgspec.Struct, frozen=True, kw_only=True):
     """What the client asked of the answer."""
 
     logprobs: int | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -77,14 +76,13 @@ class ChunkFrame:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """What stands on every answer and chunk of one request."""
 
     id: str
     model: str
     fingerprint: str
-    created_s: int = field(default_factory=lambda: int(time.time()))
+    created_s: int = msgspec.field(default_factory=lambda: int(time.time()))
 
     def encode(
         self,

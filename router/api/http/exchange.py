@@ -16,11 +16,12 @@ from cluster.deadline import Clock
 from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowRequest
 from cluster.process.background import completed
 from cluster.process.loop_share import LoopShare
-from router.api.http.asgi import AsgiMessage, Receive, Scope, Send, header_of
+from router.api.http.asgi import AsgiMessage, Receive, Scope, Send
 from router.front.body_account import HeldBody
 from router.front.caller import Caller, caller_at
 from router.front.limits import DoorLimits
 from router.front.reader_patience import within_reader_timeout
+from router.front.text_work import LARGE_BODY_BYTES
 from router.tenants.tenant import Tenant
 
 _JSON_TYPE = (b"content-type", b"application/json")
@@ -39,6 +40,7 @@ class Exchange:
         self._receive = receive
         self._send_raw = send
         self._limits = limits
+        self._asked_headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         self.headers: list[tuple[bytes, bytes]] = []
         """Of the answer, beside its own; added to before it begins."""
 
@@ -70,7 +72,8 @@ class Exchange:
 
     def header(self, name: bytes) -> str | None:
         """The first request header of that lower-case name."""
-        return header_of(self.scope, name)
+        value = self._asked_headers.get(name)
+        return None if value is None else str(value.decode("latin-1"))
 
     def headers_named(self, name: bytes) -> list[str]:
         """All of that lower-case name."""
@@ -157,7 +160,8 @@ class Exchange:
             self._check_size(len(body))
             held.grow_to(len(body))
             if not message.get("more_body", False):
-                await share.breathe()  # 8 MB take 2 ms to copy
+                if len(body) > LARGE_BODY_BYTES:
+                    await share.breathe()  # 8 MB take 2 ms to copy
                 return bytes(body)
 
     async def _send(self, message: AsgiMessage) -> None:

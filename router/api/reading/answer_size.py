@@ -5,7 +5,7 @@ A stream holds nothing, so nothing bounds its logprobs.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from cluster.errors import InvalidRequest
 from cluster.sampling import in_words
@@ -28,7 +28,8 @@ def fitting(plan: Plan) -> Plan:
     if wishes.max_tokens is None:
         default = wishes.default_max_tokens
         cut = max_tokens if default is None else min(default, max_tokens)
-        return replace(plan, wishes=replace(wishes, default_max_tokens=cut))
+        shorter = msgspec.structs.replace(wishes, default_max_tokens=cut)
+        return msgspec.structs.replace(plan, wishes=shorter)
     if wishes.max_tokens > max_tokens:
         raise InvalidRequest(
             f"{in_words(wishes.max_tokens)} tokens in {in_words(len(plan.prompts) * sampling.n)} "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -38,7 +37,8 @@ class ChatReader:
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
         request, ignored = self._checked(body)
-        return replace(self._plan(request, (self._prompt(request),)), ignored=ignored)
+        plan = self._plan(request, (self._prompt(request),))
+        return msgspec.structs.replace(plan, ignored=ignored) if ignored else plan
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -42,7 +41,7 @@ class CompletionReader:
         if request.echo and has_many_ids(prompts):
             raise NotHere
         plan = self._plan(request, prompts)
-        return replace(plan, ignored=ignored) if ignored else plan
+        return msgspec.structs.replace(plan, ignored=ignored) if ignored else plan
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""

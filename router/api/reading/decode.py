@@ -44,7 +44,9 @@ def decode_known(
 def decode(body: bytes, decoder: msgspec.json.Decoder[Schema]) -> Schema:
     """Raises InvalidRequest; a duplicate key counts with its last value, as in most parsers."""
     try:
-        with _collector_paused(len(body)):
+        if len(body) < COLLECTOR_PAUSE_BYTES:
+            return decoder.decode(body)
+        with _collector_paused():
             return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
@@ -76,9 +78,8 @@ def _path(found: re.Match[str]) -> str:
 
 
 @contextmanager
-def _collector_paused(num_bytes: int) -> Iterator[None]:
-    """For large bodies; small ones are not worth it."""
-    if num_bytes < COLLECTOR_PAUSE_BYTES or not gc.isenabled():
+def _collector_paused() -> Iterator[None]:
+    if not gc.isenabled():
         yield
         return
     gc.disable()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from cluster.sampling import SamplingParams
 from router.api.answers.shape import AnswerShape
@@ -12,8 +13,7 @@ from router.front.generation_request import Prompt, TokenPrompt, Wishes
 from router.front.text_work import Door, SplitBody
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerOptions:
+class AnswerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the client asked of the answer itself."""
 
     stream: bool
@@ -24,8 +24,7 @@ class AnswerOptions:
     """Another connection may have the rest of the stream."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to generate and how to tell it."""
 
     prompts: tuple[Prompt, ...]

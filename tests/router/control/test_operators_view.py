@@ -1,8 +1,7 @@
 """What a router answers to operators before and after it has workers."""
 
-from dataclasses import replace
-
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from msgspec import structs
 
 from cluster.rpc import open_channel
 from protos import router_admin_pb2, router_admin_pb2_grpc
@@ -33,7 +32,7 @@ async def test_a_request_is_explained_under_the_id_that_its_client_knows() -> No
         await until(lambda: plane.why_not_ready() is None)
         stub = router_admin_pb2_grpc.RouterAdminStub(channel)
         for name in ("mine-0123456789ab", "mine-ba9876543210"):
-            await collect(plane, replace(request(), request_id=name))
+            await collect(plane, structs.replace(request(), request_id=name))
         answer = await stub.Explain(router_admin_pb2.ExplainRequest(request_id="mine"))
         assert [d.request_id for d in answer.decisions] == [
             "mine-ba9876543210",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from random import Random
 
 import grpc
 import pytest
+from msgspec import structs
 
 from cluster.config import RouterOptions
 from cluster.identity import Role
@@ -71,7 +71,7 @@ async def running(stage: Stage) -> AsyncIterator[Stage]:
 async def test_a_request_is_sent_and_timed_in_a_world_without_network_or_time(
     stage: Stage,
 ) -> None:
-    asked = replace(request(max_tokens=2), limits=stage.limits())
+    asked = structs.replace(request(max_tokens=2), limits=stage.limits())
     answer = asyncio.create_task(collect(stage.plane, asked))
     await settle()
     [session] = stage.dialer.sessions

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import ContextTooLong, InvalidRequest, NoWorker, SplitserveError
@@ -43,7 +43,7 @@ def ids(token_ids: list[int], **fields: object) -> Asked:
 
 
 def asked_by(tenant: str) -> RoutedRequest:
-    return replace(request(), token_ids=IDS, tenant_salt=combined_salt(tenant, ""))
+    return structs.replace(request(), token_ids=IDS, tenant_salt=combined_salt(tenant, ""))
 
 
 async def test_every_candidate_has_its_price_and_nothing_is_sent_or_counted() -> None:

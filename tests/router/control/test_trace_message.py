@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import replace
+
+from msgspec import structs
 
 from protos import router_admin_pb2, worker_pb2
 from router.control.plane import FleetPlane
@@ -34,7 +35,9 @@ def stages_frame(request_id: str, **stages: float) -> worker_pb2.WorkerFrame:
 async def test_the_stamps_of_a_request_are_in_the_order_of_its_life() -> None:
     worker = FakeDecodeWorker(answer_at_once=True)
     async with router(worker) as plane:
-        await collect(plane, replace(request(), request_id="one-0123456789ab", tenant="acme"))
+        await collect(
+            plane, structs.replace(request(), request_id="one-0123456789ab", tenant="acme")
+        )
         (trace,) = told(plane, request_id="one")
         assert trace.arrival.tenant == "acme" and trace.reason == "no_prefill_worker"
         assert trace.usage.completion_tokens == 2 and trace.prompt_tokens == 9

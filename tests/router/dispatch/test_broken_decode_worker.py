@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.identity import Role
@@ -93,7 +94,7 @@ async def test_a_first_token_of_the_prefill_worker_does_not_clear_a_broken_decod
         [item] = plane.fleet.with_role(Role.DECODE)
         item.cooldown.failed()
         task = asyncio.create_task(
-            collect(plane, replace(request(max_tokens=3), token_ids=list(range(40))))
+            collect(plane, structs.replace(request(max_tokens=3), token_ids=list(range(40))))
         )
         await until(lambda: len(worker.submitted) == 1)
         assert worker.submitted[0].prefill
@@ -119,7 +120,9 @@ async def test_a_worker_is_trusted_again_though_one_token_is_all_that_is_asked()
         [item] = plane.fleet.with_role(Role.DECODE)
 
         def asked(name: str, first: int) -> RoutedRequest:
-            return replace(request(name, max_tokens=1), token_ids=list(range(first, first + 400)))
+            return structs.replace(
+                request(name, max_tokens=1), token_ids=list(range(first, first + 400))
+            )
 
         plane.fleet.note_request(item.key, failed=True)
         await collect(plane, asked("sent while it rests", 0))
@@ -214,7 +217,7 @@ async def test_a_request_that_cannot_be_counted_leaves_nothing_behind(
         assign = FleetMember.assign
         monkeypatch.setattr(FleetMember, "assign", fails)
         with pytest.raises(MemoryError):
-            await collect(plane, replace(request(), token_ids=list(range(40))))
+            await collect(plane, structs.replace(request(), token_ids=list(range(40))))
         assert is_idle(plane)
         await until(lambda: worker.cancelled == ["r1"])
 

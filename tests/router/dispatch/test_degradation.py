@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from cluster.errors import ConfigError, QueueFull
 from router.dispatch.degradation import HOLD_S, Degradation, steps_of
@@ -67,7 +66,7 @@ def test_each_step_does_what_it_says() -> None:
     degradation.check(Priority.STANDARD, 2.0)
     degradation.look(5.0)
     assert degradation.shortened(asked).sampling.max_tokens == 256
-    least = replace(asked, sampling=replace(asked.sampling, min_tokens=300))
+    least = structs.replace(asked, sampling=structs.replace(asked.sampling, min_tokens=300))
     assert degradation.shortened(least).sampling.max_tokens == 300
     degradation.look(10.0)
     assert not degradation.allows_local_prefill

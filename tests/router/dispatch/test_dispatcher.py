@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.block_hash import cache_root, chain_names, pack_tokens
 from cluster.cache_change import CachedBlock
@@ -62,7 +63,7 @@ async def test_the_prefill_worker_is_proposed_and_what_it_did_is_explained() -> 
         await plane.store.join(
             prefill_member("prefill-2", pairing=replace(PAIRING, weights_digest="zz"))
         )
-        await collect(plane, replace(request(), token_ids=list(range(40))))
+        await collect(plane, structs.replace(request(), token_ids=list(range(40))))
         [target] = worker.submitted[0].prefill
         assert (target.worker_id, target.incarnation) == ("prefill-1", "i1")
         assert target.address == "127.0.0.1:9"
@@ -85,11 +86,13 @@ async def test_the_same_prompt_again_goes_where_it_is_cached() -> None:
                 worker.member(incarnation="i2", kv_events_address=pub, kv_replay_address=replay)
             )
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 3)
-        asked = replace(request(), token_ids=list(range(400)))
+        asked = structs.replace(request(), token_ids=list(range(400)))
         for number in range(4):
-            await collect(plane, replace(asked, request_id=f"r{number}"))
+            await collect(plane, structs.replace(asked, request_id=f"r{number}"))
         assert sorted(len(worker.submitted) for worker in workers) == [0, 0, 4]
-        await collect(plane, replace(asked, request_id="other", tenant_salt="another tenant"))
+        await collect(
+            plane, structs.replace(asked, request_id="other", tenant_salt="another tenant")
+        )
         decision = plane.decisions.find("other")
         assert decision is not None
         assert [item.matched_tokens for item in decision.view.decode] == [0, 0, 0]
@@ -107,7 +110,7 @@ async def test_a_decode_worker_that_ended_with_the_first_token_is_not_believed_t
         await plane.store.join(worker.member(incarnation="i2", **addresses))
         await plane.store.join(prefill_member(**addresses))
         await until(lambda: plane.fleet.why_not_ready() is None)
-        asked = replace(request(max_tokens=made), token_ids=list(range(40)))
+        asked = structs.replace(request(max_tokens=made), token_ids=list(range(40)))
         await collect(plane, asked)
         keys = {item.key.worker_id: item.key for item in plane.fleet.members}
         assert plane.index.num_blocks_of(keys["prefill-1"]) == 10
@@ -128,7 +131,7 @@ async def test_what_a_worker_had_before_the_router_came_is_known_from_its_snapsh
         await plane.store.join(member)
         await until(lambda: plane.index.num_blocks_of(member.key) == 100)
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 3)
-        await collect(plane, replace(request(), token_ids=prompt))
+        await collect(plane, structs.replace(request(), token_ids=prompt))
         assert len(workers[2].submitted) == 1
         await plane.store.leave(member.key)
         assert plane.index.num_blocks_of(member.key) == 0
@@ -300,8 +303,10 @@ async def test_the_queue_is_bounded() -> None:
     async with router(worker, max_running_requests=1, max_queued_requests=1) as plane:
         tasks = [asyncio.create_task(collect(plane, request(f"r{i}"))) for i in range(2)]
         await until(lambda: plane.source._admission.num_queued == 1)
+        refused = request("r2")
         with pytest.raises(QueueFull):
-            await collect(plane, request("r2"))
+            await collect(plane, refused)
+        assert "packed" not in refused.__dict__, "what is refused costs as little as it can"
         for name in ("r0", "r1"):
             await until(lambda name=name: name in [r.request_id for r in worker.submitted])
             worker.send(tokens_frame(name, 5, 6, last=True))

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.generation import Timing
 from cluster.sampling import SamplingParams
@@ -65,7 +65,7 @@ class Reader:
 async def reading(worker: FakeDecodeWorker, n: int = 1) -> AsyncIterator[tuple[FleetPlane, Reader]]:
     """A request of `n` choices that has reached the worker and got tokens 5, 6 in each."""
     async with router(worker) as plane:
-        asked = replace(request(), sampling=SamplingParams(max_tokens=20, n=n, seed=1))
+        asked = structs.replace(request(), sampling=SamplingParams(max_tokens=20, n=n, seed=1))
         reader = Reader(plane, asked)
         first = asyncio.ensure_future(reader.tokens_come())
         await until(lambda: bool(worker.submitted))

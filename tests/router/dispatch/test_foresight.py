@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from cluster.deadline import Deadline
 from cluster.errors import ContextTooLong
@@ -44,8 +44,8 @@ class CountingDesk:
 def foreseen(
     desk: CountingDesk, pricings: Pricings, clock: ManualClock, prompt_tokens: int = 9
 ) -> Foresight:
-    asked = replace(request(), token_ids=[1] * prompt_tokens)
-    asked = replace(asked, limits=replace(asked.limits, clock=clock))
+    asked = structs.replace(request(), token_ids=[1] * prompt_tokens)
+    asked = structs.replace(asked, limits=structs.replace(asked.limits, clock=clock))
     return Foresight(asked, cast(RoutingDesk, desk), Estimates(), pricings)
 
 
@@ -137,7 +137,7 @@ async def test_choices_beyond_all_seats_take_turns_in_those_there_are(
     async with FakeDecodeWorker() as worker, router() as plane:
         await plane.store.join(worker.member(max_num_seqs=16))
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 1)
-        asked = replace(request(), sampling=SamplingParams(max_tokens=2, n=n))
+        asked = structs.replace(request(), sampling=SamplingParams(max_tokens=2, n=n))
         source = plane.source
         need = asked_by(asked, source._desk, source._estimates, Pricings(asked.limits.clock)).need
         assert (need.num_seqs, need.answer_tokens) == (num_seqs, 2 * n)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import WorkerLost
 from cluster.generation import EngineLoad
@@ -164,9 +165,9 @@ async def test_who_leaves_cancels_both() -> None:
 
 
 async def test_who_gives_way_leaves_both_and_comes_again_by_a_third_name() -> None:
-    slow = replace(request(), priority=Priority.BATCH)
+    slow = structs.replace(request(), priority=Priority.BATCH)
     async with hedged(slow, max_running_requests=1) as late:
-        quick = replace(request("quick"), priority=Priority.INTERACTIVE)
+        quick = structs.replace(request("quick"), priority=Priority.INTERACTIVE)
         asking = asyncio.create_task(collect(late.plane, quick))
         await until(lambda: (late.first.cancelled, late.second.cancelled) == (["r1"], ["r1~2"]))
         submitted = late.first.submitted, late.second.submitted
@@ -225,7 +226,9 @@ async def test_the_second_attempt_goes_to_the_best_of_those_that_have_room() -> 
     fleet = [FakeDecodeWorker(f"decode-{at}") for at in (1, 2, 3)]
     async with router(*fleet, hedge_after=2.0) as plane:  # type: ignore[arg-type]
         for worker, waiting_tokens in zip(fleet, (0, 5_000, 50_000), strict=True):
-            load = replace(NOW_AND_THEN, waiting_prefill_tokens=waiting_tokens, waiting_prompts=1)
+            load = structs.replace(
+                NOW_AND_THEN, waiting_prefill_tokens=waiting_tokens, waiting_prompts=1
+            )
             plane.store.report(worker.member().key, load)
         first, full, roomy = fleet
         item = plane.fleet.find(full.member().key)

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import InternalError, WorkerLost
 from router.control.plane import FleetPlane
@@ -30,7 +30,7 @@ async def test_requests_that_fail_leave_nothing() -> None:
     async with router(worker) as plane:
         for request_id in ("r1", "r2"):
             with pytest.raises(InternalError):
-                await collect(plane, replace(request(request_id), token_ids=PROMPT))
+                await collect(plane, structs.replace(request(request_id), token_ids=PROMPT))
         assert found(plane, request("r1")) == {}
         assert plane.index.num_blocks == 0
 
@@ -93,7 +93,7 @@ async def test_whoever_computed_the_prompt_is_guessed_at_and_nobody_else_who_was
     async with router(worker) as plane:
         for name in ("prefill-1", "prefill-2"):
             await plane.store.join(prefill_member(name))
-        long = replace(request("r1"), token_ids=list(range(40)))
+        long = structs.replace(request("r1"), token_ids=list(range(40)))
         await collect(plane, long)
         assert len(worker.submitted[0].prefill) == 2
         assert found(plane, long) == {computer: 10, "decode-1": 10}

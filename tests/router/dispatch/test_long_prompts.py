@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from cluster.block_hash import cache_root, chain_names, pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
@@ -50,7 +51,7 @@ async def test_a_prompt_of_100_000_tokens_holds_the_loop_for_less_than_20_ms(
     held_s = []
     async with router(RoomyWorker(answer_at_once=True)) as plane:
         for seed in range(NUM_RUNS):
-            asked = replace(request(f"r{seed}"), token_ids=long_prompt(seed))
+            asked = structs.replace(request(f"r{seed}"), token_ids=long_prompt(seed))
             with measured_turns(monkeypatch) as turns:
                 *_, last = await asyncio.create_task(collect(plane, asked))
             assert isinstance(last, Completed)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec import structs
 
 from cluster.deadline import Deadline
 from cluster.generation import EngineLoad, Usage
@@ -160,7 +161,7 @@ async def test_nobody_gives_way_at_a_worker_that_has_room_already_and_does_not_t
 
 
 def classed(name: str, priority: Priority) -> RoutedRequest:
-    return replace(request(name), priority=priority)
+    return structs.replace(request(name), priority=priority)
 
 
 def end(worker: FakeDecodeWorker, attempt_id: str) -> None:
@@ -234,7 +235,7 @@ async def test_who_came_so_long_ago_that_it_is_promoted_keeps_its_place() -> Non
     async with router(worker, max_running_requests=1) as plane:
         old = classed("old", Priority.BATCH)
         came_s = old.limits.arrived_s - PROMOTED_AFTER_S
-        old = replace(old, limits=replace(old.limits, arrived_s=came_s))
+        old = structs.replace(old, limits=structs.replace(old.limits, arrived_s=came_s))
         promoted = asyncio.create_task(collect(plane, old))
         await until(lambda: len(worker.submitted) == 1)
         quick = asyncio.create_task(collect(plane, classed("quick", Priority.INTERACTIVE)))

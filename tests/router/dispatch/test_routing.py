@@ -3,6 +3,8 @@
 from dataclasses import replace
 from random import Random
 
+from msgspec import structs
+
 from cluster.block_hash import cache_root
 from cluster.identity import Role
 from router.dispatch.routing import RoutingDesk
@@ -37,11 +39,11 @@ async def test_workers_of_unequal_blocks_pair_and_each_is_believed_to_have_its_o
         await plane.store.join(prefill_member(pairing=small, **addresses))
         await until(lambda: plane.fleet.why_not_ready() is None)
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 1)
-        asked = replace(request(), token_ids=list(range(200)))
+        asked = structs.replace(request(), token_ids=list(range(200)))
         await collect(plane, asked)
         assert [target.worker_id for target in worker.submitted[0].prefill] == ["prefill-1"]
         assert worker.submitted[0].cache_root == cache_root(small.key) == cache_root(large.key)
-        await collect(plane, replace(asked, request_id="again"))
+        await collect(plane, structs.replace(asked, request_id="again"))
         view = plane.decisions.find("again").view
         assert [item.matched_tokens for item in view.prefill] == [192]
         assert [item.matched_tokens for item in view.decode] == [192]

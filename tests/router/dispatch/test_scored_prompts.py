@@ -1,9 +1,9 @@
 """A prompt whose own tokens are scored: where it goes, and what comes back before the text."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import InternalError
 from cluster.generation import PromptToken
@@ -21,7 +21,7 @@ from tests.router.planes import prefill_member
 
 
 def scored_request() -> RoutedRequest:
-    return replace(request(), sampling=SamplingParams(max_tokens=1, prompt_logprobs=1))
+    return structs.replace(request(), sampling=SamplingParams(max_tokens=1, prompt_logprobs=1))
 
 
 def scores(first_index: int, *token_ids: int) -> worker_pb2.WorkerFrame:
@@ -34,9 +34,9 @@ async def test_a_scored_prompt_is_sent_to_no_prefill_worker_and_the_decision_say
     worker = FakeDecodeWorker(answer_at_once=True)
     async with router(worker) as plane:
         await plane.store.join(prefill_member())
-        await collect(plane, replace(request("plain"), token_ids=list(range(40))))
+        await collect(plane, structs.replace(request("plain"), token_ids=list(range(40))))
         await collect(
-            plane, replace(scored_request(), request_id="scored", token_ids=list(range(40)))
+            plane, structs.replace(scored_request(), request_id="scored", token_ids=list(range(40)))
         )
         plain, scored = worker.submitted
         assert [len(plain.prefill), len(scored.prefill)] == [1, 0]

@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import DeadlineExceeded
 from cluster.process.background import cancel
@@ -40,8 +40,8 @@ def waiting(
     asked_s: float | None = None,
 ) -> RoutedRequest:
     times = DefaultTimes(first_token_s=first_token_s, between_tokens_s=between_tokens_s)
-    asked = replace(request(max_tokens=50), request_id=request_id)
-    return replace(asked, limits=times.limits(time.monotonic(), asked_s))
+    asked = structs.replace(request(max_tokens=50), request_id=request_id)
+    return structs.replace(asked, limits=times.limits(time.monotonic(), asked_s))
 
 
 def member(plane: FleetPlane, worker: FakeDecodeWorker) -> FleetMember:
@@ -217,7 +217,7 @@ async def test_a_worker_that_computes_a_long_prompt_itself_is_not_to_blame(
     async with silent_then_good() as (plane, computes):
         scores = SamplingParams(max_tokens=50, seed=7, prompt_logprobs=0)
         asked = waiting(between_tokens_s=WAIT_S, asked_s=4 * WAIT_S)
-        asked = replace(asked, sampling=scores, token_ids=list(range(400)))
+        asked = structs.replace(asked, sampling=scores, token_ids=list(range(400)))
         answer = asyncio.create_task(collect(plane, asked))
         await until(lambda: bool(computes.submitted))
         count = 0
@@ -234,7 +234,7 @@ async def handed_over(**limits: float) -> AsyncIterator[Handed]:
     """A request whose prompt a prefill worker computes, sent to the decode worker of the block."""
     async with silent_then_good() as (plane, silent):
         await plane.store.join(prefill_member())
-        asked = replace(waiting(**limits), token_ids=list(range(400)))
+        asked = structs.replace(waiting(**limits), token_ids=list(range(400)))
         answer = asyncio.create_task(collect(plane, asked))
         await until(lambda: bool(silent.submitted))
         assert silent.submitted[0].prefill

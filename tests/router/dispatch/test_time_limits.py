@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import DeadlineExceeded
 from router.dispatch.time_limits import DefaultTimes, ProgressWatch
@@ -21,7 +21,7 @@ PATIENT_S, BRIEF_S = 60.0, 0.15
 
 def limited(*, first_token_s: float, between_tokens_s: float, asked_s: float | None = None):
     times = DefaultTimes(first_token_s=first_token_s, between_tokens_s=between_tokens_s)
-    return replace(request(), limits=times.limits(time.monotonic(), asked_s))
+    return structs.replace(request(), limits=times.limits(time.monotonic(), asked_s))
 
 
 def test_limits_count_from_the_first_byte_and_then_from_the_last_token():

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import ContextTooLong, InternalError
 from cluster.generation import BegunChoice
@@ -32,7 +32,7 @@ async def broken_big_beside_small() -> AsyncIterator[tuple[FleetPlane, FakeDecod
 
 
 def as_long_as_may_be(room: int = 1000) -> RoutedRequest:
-    return replace(request(max_tokens=room - len(PROMPT)), is_default_length=True)
+    return structs.replace(request(max_tokens=room - len(PROMPT)), is_default_length=True)
 
 
 def holder(max_context_tokens: int) -> FleetMember:
@@ -71,7 +71,7 @@ async def test_room_for_a_usual_answer_is_as_good_as_more() -> None:
     assert with_room([small, smaller], asked) == [small]
     assert with_room([holder(len(PROMPT))], asked) == []
     least = SamplingParams(max_tokens=900, min_tokens=600)
-    assert with_room([small], replace(asked, sampling=least)) == []
+    assert with_room([small], structs.replace(asked, sampling=least)) == []
 
 
 async def test_an_answer_that_is_long_already_goes_on_where_a_usual_answer_still_fits() -> None:

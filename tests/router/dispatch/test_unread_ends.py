@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import DeadlineExceeded, InternalError
 from cluster.sampling import SamplingParams
@@ -69,7 +69,7 @@ async def test_a_request_that_failed_is_settled_before_its_client_has_read_so_fa
 async def test_what_came_too_late_is_cancelled_before_its_client_has_read_so_far() -> None:
     worker = FakeDecodeWorker()
     times = DefaultTimes(first_token_s=PATIENT_S, between_tokens_s=BRIEF_S)
-    asked = replace(request(max_tokens=9), limits=times.limits(time.monotonic(), None))
+    asked = structs.replace(request(max_tokens=9), limits=times.limits(time.monotonic(), None))
     first = tokens_frame("r1", 5)
     async with router(worker) as plane, begun(plane, worker, asked, first) as events:
         await until(lambda: worker.cancelled == ["r1"] and is_settled(plane))
@@ -106,7 +106,7 @@ async def test_what_may_go_on_elsewhere_keeps_its_place_in_the_router() -> None:
 async def test_what_may_be_tried_elsewhere_keeps_its_place_in_the_router() -> None:
     failing, good = FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1", answer_at_once=True)
     scores = SamplingParams(max_tokens=2, seed=7, prompt_logprobs=0)
-    asked, first = replace(request(), sampling=scores), scored_frame("r1", first_index=1)
+    asked, first = structs.replace(request(), sampling=scores), scored_frame("r1", first_index=1)
     async with good, router(failing) as plane, begun(plane, failing, asked, first) as events:
         await plane.store.join(good.member())
         await until(lambda: all(not item.is_cut_off for item in plane.fleet.members))

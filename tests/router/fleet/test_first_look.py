@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from router.fleet.first_look import WITHIN_S, FirstLook
 from tests.manual_clock import ManualClock
@@ -23,7 +23,7 @@ async def test_a_router_is_ready_once_all_its_workers_have_told_what_they_have_c
         late = prefill_member(kv_events_address="tcp://127.0.0.1:9")
         await plane.store.join(late)
         assert plane.why_not_ready() is None  # it is learned while others are served
-        await collect(plane, replace(request(), request_id="served"))
+        await collect(plane, structs.replace(request(), request_id="served"))
 
 
 async def test_a_worker_that_tells_nothing_holds_up_nobody_for_long() -> None:

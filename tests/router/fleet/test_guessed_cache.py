@@ -1,9 +1,9 @@
 """Workers without KV events: what they have cached is guessed from what they served."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
@@ -39,7 +39,7 @@ async def test_the_next_request_finds_what_the_one_before_has_left() -> None:
         await collect(plane, request("r1"))
         served = {worker.worker_id for worker in (first, second) if worker.submitted}
         assert set(found(plane, request("r1"))) == served
-        await collect(plane, replace(request("r2"), token_ids=PROMPT))
+        await collect(plane, structs.replace(request("r2"), token_ids=PROMPT))
         assert {len(first.submitted), len(second.submitted)} == {0, 2}, "it went elsewhere"
 
 
@@ -72,7 +72,7 @@ async def test_what_a_worker_had_already_displaces_nothing() -> None:
     async with router(worker) as plane:
         room(plane, 6)
         for number in range(4):  # a block each after the first
-            await collect(plane, replace(request(f"r{number}"), token_ids=PROMPT))
+            await collect(plane, structs.replace(request(f"r{number}"), token_ids=PROMPT))
         assert found(plane, request("r1")) == {"decode-1": 2}
 
 
@@ -126,6 +126,6 @@ async def test_a_worker_that_keeps_no_prefixes_is_never_believed_to_have_any(
         await plane.store.join(prefill_member(prefix_cache_off=True))
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 1)
         await collect(plane, request("r1"))
-        await collect(plane, replace(request("r2"), token_ids=PROMPT))
+        await collect(plane, structs.replace(request("r2"), token_ids=PROMPT))
         assert found(plane, request("r1")) == {}
         assert plane.index.num_blocks == 0

@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+from msgspec import structs
+
 from cluster.block_hash import cache_root, chain_names, pack_tokens
 from cluster.cache_change import CachedBlock
 from cluster.generation import EngineLoad
@@ -67,7 +69,7 @@ def test_trust_comes_back_with_beliefs_that_come_true() -> None:
 
 def _asked(number: int) -> RoutedRequest:
     """One prefix for all, and a token of its own."""
-    return replace(request(f"r{number}"), token_ids=[*PREFIX, 90_000 + number])
+    return structs.replace(request(f"r{number}"), token_ids=[*PREFIX, 90_000 + number])
 
 
 def _prefix_blocks() -> list[CachedBlock]:

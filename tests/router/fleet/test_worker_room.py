@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cluster.generation import EngineLoad
 from router.fleet.held_room import HeldRoom

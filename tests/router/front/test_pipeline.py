@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from cluster.errors import (
@@ -92,7 +93,7 @@ async def test_workers_that_leave_while_a_prompt_is_encoded_do_not_make_its_room
     limits = [100]
     model = replace(byte_model(), context_limit=lambda: limits[-1])
     pipeline = CompletionPipeline(model, FakeSource(says("ok")), Leaving(model))
-    asked = replace(request(), prompt=ChatPrompt((("user", "Hi"),)))
+    asked = structs.replace(request(), prompt=ChatPrompt((("user", "Hi"),)))
     routed = (await pipeline.prepare(asked)).routed
     assert len(limits) == 2
     assert len(routed.token_ids) + routed.sampling.max_tokens == 100
@@ -161,7 +162,7 @@ async def test_the_prompts_of_a_body_share_one_automaton_and_who_waits_makes_non
     pipeline = pipeline_over(FakeSource(waits_first))
     wishes = request(stop=("b",)).wishes
     monkeypatch.setattr("router.text.stop_strings.StopAutomaton", noted)
-    asked = [replace(request(str(i)), wishes=wishes) for i in range(4)]
+    asked = [structs.replace(request(str(i)), wishes=wishes) for i in range(4)]
     prepared = [await pipeline.prepare(each) for each in asked]
     merged = merge([pipeline.stream(each) for each in prepared], LoopShare())
     reading = asyncio.ensure_future(anext(merged))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from cluster.identity import Role
 from cluster.process.loop_share import LoopShare
@@ -81,7 +81,7 @@ async def test_a_pair_s_request_moves_its_kv_until_its_decode_worker_makes_a_tok
     worker = FakeDecodeWorker()
     async with router(worker) as plane:
         await plane.store.join(prefill_member())
-        asked = replace(request(max_tokens=3), token_ids=list(range(40)))
+        asked = structs.replace(request(max_tokens=3), token_ids=list(range(40)))
         task = asyncio.create_task(collect(plane, asked))
         await until(lambda: bool(worker.submitted))
         item = member(plane, "decode-1")
@@ -169,8 +169,8 @@ async def test_of_decisions_those_that_came_to_something_are_shown_before_those_
         await collect(plane, request("r0"))
         made = plane.decisions.find("r0")
         assert made is not None
-        running = [replace(made, request_id=f"run-{n}", usage=None) for n in range(40)]
-        over = [replace(made, request_id=f"over-{n}") for n in range(40)]
+        running = [structs.replace(made, request_id=f"run-{n}", usage=None) for n in range(40)]
+        over = [structs.replace(made, request_id=f"over-{n}") for n in range(40)]
         names = [each.request_id for each in telling([*running, *over])]
         assert names == ["run-0", "run-1", "run-2", *(f"over-{n}" for n in range(MAX_OVER))]
         assert len(telling(running)) == MAX_DECISIONS

@@ -1,8 +1,7 @@
 """The policy: a pure function, tried on the situations operators meet."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cluster.identity import WorkerKey
 from router.pricing.estimates import DEFAULT_HANDOFF_MS
@@ -21,7 +20,7 @@ def worker(name: str, **values: object) -> WorkerView:
         kv_bytes_per_token=23_040,
         kv_bytes_per_s=1e9,
     )
-    return replace(base, **values)  # type: ignore[arg-type]
+    return replace(base, **values)
 
 
 def view(
@@ -38,7 +37,7 @@ def view(
         prefill=tuple([worker("p1")] if prefill is None else prefill),
         handoff_ms=DEFAULT_HANDOFF_MS,
     )
-    return replace(base, **values)  # type: ignore[arg-type]
+    return replace(base, **values)
 
 
 def names(route: Route) -> tuple[str, list[str]]:

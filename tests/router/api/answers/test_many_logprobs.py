@@ -7,11 +7,11 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any, cast
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
 from cluster.process.background import cancel
