@@ -234,4 +234,4 @@ def test_a_worker_that_has_not_measured_it_is_not_priced_by_its_loaded_step() ->
 
 
 def _fields(view: RoutingView) -> dict[str, object]:
-    return {name: getattr(view, name) for name in RoutingView.__slots__}
+    return {name: getattr(view, name) for name in RoutingView.__struct_fields__}
