@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from cluster.generation import EngineLoad, FinishReason, Timing, Usage
 from cluster.sampling import SamplingParams
@@ -123,6 +125,6 @@ async def undisturbed(bench: Bench, kind: str) -> tuple[Wishes, Answer]:
     """With the stop string that is meant."""
     asked = KINDS[kind]
     if asked.stop:
-        whole = await bench.ask("unstopped", replace(asked, stop=()))
-        asked = replace(asked, stop=(whole.texts[0][29:33],))
+        whole = await bench.ask("unstopped", structs.replace(asked, stop=()))
+        asked = structs.replace(asked, stop=(whole.texts[0][29:33],))
     return asked, await bench.ask("undisturbed", asked)

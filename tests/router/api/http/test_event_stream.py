@@ -112,7 +112,7 @@ class GoneClient(Exchange):
     """Takes the beginning of a stream, and no ping."""
 
     def __init__(self) -> None:
-        scope = {"state": {"is_backed_up": lambda: False}}
+        scope = {"state": {"is_backed_up": lambda: False}, "headers": []}
         super().__init__(scope, nothing_comes, taken, small_limits())
         self.num_pings = 0
 
