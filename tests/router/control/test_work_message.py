@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from protos import fleet_watch_pb2, worker_pb2
 from router.control.plane import FleetPlane
