@@ -37,7 +37,7 @@ def num_timed(router: Behind) -> int:
 
 def traces(router: Behind) -> list[router_admin_pb2.RequestTrace]:
     asked = router_admin_pb2.TraceRequest()
-    return list(traces_of(router.plane.decisions, asked, lambda: 0.0).traces)
+    return list(traces_of(router.plane.decisions, asked, lambda: 0.0))
 
 
 async def test_it_is_among_those_under_way_with_its_server_and_its_stage() -> None:
