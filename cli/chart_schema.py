@@ -209,7 +209,9 @@ def _worker_keys() -> dict[str, Schema]:
         "options": _options(WorkerOptions),
         "gpus": keys({"count": COUNT, "resource": TEXT}),
         "hosts": {"type": "integer", "minimum": 1, "maximum": 64},
-        "rayCluster": keys({"address": ADDRESS, "secret": _secret_key(), "peers": LIST}),
+        "rayCluster": keys(
+            {"address": ADDRESS, "secret": _secret_key(), "insecure": FLAG, "peers": LIST}
+        ),
         "shm": QUANTITY,
         "rdma": keys({"resource": TEXT, "count": COUNT, "networks": TEXT, "gidIndex": index}),
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),

@@ -23,7 +23,7 @@ GROUP: Manifest = {
         }
     },
 }
-CLUSTER = {"address": "ray-head:6379"}
+CLUSTER: Manifest = {"address": "ray-head:6379", "secret": {"name": "ray"}}
 PORT = 6379
 
 
@@ -202,6 +202,15 @@ def test_a_pod_that_uses_a_ray_cluster_is_a_node_of_it_and_asks_it_for_ranks() -
     assert peers["peers"][0] in first["from"]
 
 
+def test_a_ray_cluster_that_asks_nobody_for_a_token_is_joined_only_by_who_says_so() -> None:
+    """Its users can read what a worker's pod has of the fleet."""
+    cluster = {"address": "ray-head:6379", "insecure": True}
+    release = rendered(
+        {"pools": {"decode": {"rayCluster": cluster, "options": {"tensorParallelSize": 2}}}}
+    )
+    assert "RAY_AUTH_MODE" not in release.environ("demo-decode")
+
+
 @pytest.mark.parametrize(
     ("decode", "said"),
     [
@@ -214,6 +223,10 @@ def test_a_pod_that_uses_a_ray_cluster_is_a_node_of_it_and_asks_it_for_ranks() -
         ),
         ({"rayCluster": CLUSTER}, "one rank needs no Ray"),
         ({"rayCluster": {"address": "http://ray"}}, "address"),
+        (
+            {"rayCluster": {"address": "ray:1"}, "options": {"tensorParallelSize": 2}},
+            "pools.decode.rayCluster.secret.name: is empty",
+        ),
         ({"rayCluster": {"adress": "ray:1"}}, "adress"),
         (
             {"hosts": 2, "gpus": {"count": 4}, "options": {"tensorParallelSize": 16}},
