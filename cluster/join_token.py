@@ -20,14 +20,18 @@ from cluster.home import default_home
 
 JOIN_TOKEN = "SPLITSERVE_JOIN_TOKEN"
 MIN_CHARS = 16
+MIN_DIFFERENT_CHARS = 8
+"""What is typed by hand repeats itself ("passwordpassword" has 7); of 32 random hexadecimal digits
+less than one in 10^7 has fewer. gRPC ports bound no guesses."""
 JOIN_TOKEN_FILE = "join-token"
 """In the home folder."""
 _BYTES = 32
+_REMEDY = "make one with: openssl rand -hex 32"
 
 
 def own_token() -> str | None:
-    """Of this process, as its surroundings gave it. Raises ConfigError for one that is too short or
-    cannot be sent."""
+    """Of this process, as its surroundings gave it. Raises ConfigError for one that is too short,
+    easily guessed, or cannot be sent."""
     token = os.environ.get(JOIN_TOKEN)
     return checked_token(token, JOIN_TOKEN) if token else None
 
@@ -46,7 +50,14 @@ def fleets_token() -> str:
 def checked_token(token: str, source: str) -> str:
     """Raises ConfigError, which does not repeat the token."""
     if len(token) < MIN_CHARS:
-        raise ConfigError(f"{source} has {len(token)} characters; allowed: {MIN_CHARS} or more")
+        raise ConfigError(
+            f"{source} has {len(token)} characters; allowed: {MIN_CHARS} or more; {_REMEDY}"
+        )
+    if (num_different := len(set(token))) < MIN_DIFFERENT_CHARS:
+        raise ConfigError(
+            f"{source} has {num_different} different characters; "
+            f"allowed: {MIN_DIFFERENT_CHARS} or more; {_REMEDY}"
+        )
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigError(f"{source} has other characters than printable ASCII without spaces")
     return token

@@ -31,7 +31,7 @@ from protos import (
     worker_pb2_grpc,
 )
 
-OURS, THEIRS = "ours-" * 5, "theirs-" * 5
+OURS, THEIRS = "ours-of-this-fleet-alone", "theirs-of-another-fleet"
 OPEN = "splitserve.v1.Inference"
 
 
@@ -76,6 +76,16 @@ def test_a_token_that_is_none_is_refused_and_not_repeated(
     with pytest.raises(ConfigError, match=JOIN_TOKEN) as refused:
         own_token()
     assert token not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["x" * 40, "passwordpassword", "1234123412341234"])
+def test_a_token_that_is_easily_guessed_is_refused_with_how_to_make_one(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JOIN_TOKEN, token)
+    with pytest.raises(ConfigError, match="different .*allowed: 8 or more; .*openssl") as no:
+        own_token()
+    assert token not in str(no.value)
 
 
 class Fleet(

@@ -21,7 +21,7 @@ from cluster.tls.servers import fleet_credentials
 from protos import membership_pb2, membership_pb2_grpc
 from tests.cluster.tls.authority import Authority
 
-OURS, THEIRS = "ours-" * 5, "theirs-" * 5
+OURS, THEIRS = "ours-of-this-fleet-alone", "theirs-of-another-fleet"
 
 
 class Obedient(membership_pb2_grpc.MembershipServicer):
