@@ -4,7 +4,7 @@
      ^        |--ended by the server, as asked--> watch from the version
      |        |--410 Gone, or refused--> wait; list again
      '--------'--away--> wait: doubled each time, with jitter; the last view holds, said once
-what cannot be read of a pod -> that pod is left out, said once
+what cannot be read of a pod -> that pod is left out, each fault said once, MAX_FAULTS of a pod
 
 A pod is a server while it is ready and not being deleted. One that is not gets nothing new, and
 leaves with its last request; of a pod that is ready again the router has forgotten nothing.
@@ -29,6 +29,8 @@ from router.vllm.server_address import MAX_SERVERS, VllmAddress
 PAUSE_S = 0.5
 """Between two watches, or two lists, of a server that ends them at once."""
 MAX_SAID = 256
+MAX_FAULTS = 4
+"""Said of one pod until it is gone: a fault may have other words with each event."""
 _log = get_logger("vllm")
 
 
@@ -52,6 +54,8 @@ class PodDiscovery:
         self._backoff = Backoff()
         self._said: set[str] = set()
         """What was left out: MAX_SAID at most."""
+        self._faults: dict[str, set[str]] = {}
+        """Of pods that were left out, MAX_SAID at most, by name: what was said of each."""
 
     @property
     def is_current(self) -> bool:
@@ -103,6 +107,7 @@ class PodDiscovery:
             listed = await self._api.listed()
             self._pods = {pod.metadata.name: pod for pod in listed.pods}
             self._version = listed.version
+            self._forget_others({*self._pods, *(unread.name for unread in listed.unread)})
             for unread in listed.unread:
                 self._leave_out(unread.name, unread.fault)
             if not listed.pods:
@@ -115,7 +120,9 @@ class PodDiscovery:
                 self._version = each.version or self._version
                 if not each.name:
                     continue
-                if each.fault:
+                if each.is_gone:
+                    self._faults.pop(each.name, None)
+                elif each.fault:
                     self._leave_out(each.name, each.fault)
                 if each.pod is None or each.is_gone:
                     self._pods.pop(each.name, None)
@@ -150,7 +157,15 @@ class PodDiscovery:
         return address
 
     def _leave_out(self, name: str, why: str) -> None:
-        self._say("a pod is left out", plain(f"pod {name}: {why}"))
+        if name not in self._faults and len(self._faults) >= MAX_SAID:
+            return
+        said = self._faults.setdefault(name, set())
+        if len(said) < MAX_FAULTS and why not in said:
+            said.add(why)
+            _log.warning("a pod is left out", what=plain(f"pod {name}: {why}"))
+
+    def _forget_others(self, there: set[str]) -> None:
+        self._faults = {name: said for name, said in self._faults.items() if name in there}
 
     def _take_heart(self) -> None:
         if self._fault is not None:

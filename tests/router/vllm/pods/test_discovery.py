@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from cluster.membership.memory import MemoryMembership
 from cluster.process.background import Background, nothing_needed
 from cluster.world import World
 from router.vllm.pods.api_server import ListAgain, PodNews, PodsListed, PodsUnseen
+from router.vllm.pods.discovery import MAX_FAULTS, MAX_SAID
 from router.vllm.pods.pod import Pod, PodCondition, PodMetadata, PodStatus
 from router.vllm.server_address import VllmAddress, VllmRole
 from router.vllm.vllm_fleet import VllmFleet
@@ -122,10 +123,12 @@ async def test_a_pod_that_cannot_be_read_is_left_out_and_the_others_go_on(
 
 
 class ScriptedApi:
-    """One answer to each watch: news, and then how it ends."""
+    """One answer to each watch: news, the first time those of `news` as well, and then how it
+    ends."""
 
-    def __init__(self, *ends: Exception | None) -> None:
+    def __init__(self, *ends: Exception | None, news: Iterable[PodNews] = ()) -> None:
         self.ends = list(ends)
+        self.news = list(news)
         self.num_lists = 0
 
     async def listed(self) -> PodsListed:
@@ -135,6 +138,8 @@ class ScriptedApi:
 
     async def watched(self, version: str) -> AsyncGenerator[PodNews, None]:
         yield PodNews(version)
+        while self.news:
+            yield self.news.pop(0)
         if not self.ends:
             await asyncio.Event().wait()
         if (end := self.ends.pop(0)) is not None:
@@ -142,6 +147,23 @@ class ScriptedApi:
 
     async def close(self) -> None:
         return
+
+
+async def test_of_a_pod_whose_fault_has_new_words_each_time_a_few_are_said_until_it_is_gone(
+    cluster: PodCluster,
+) -> None:
+    """And it leaves others their lines."""
+    ever_new = [PodNews("1", "bad", fault=f"fault {number}") for number in range(2 * MAX_SAID)]
+    gone = PodNews("1", "bad", fault="another at its end", is_gone=True)
+    other = PodNews("1", "other", fault="is its own")
+    api = ScriptedApi(news=[*ever_new, other, gone, ever_new[0]])
+    told = Told(cluster, api)
+    with capture_logs() as lines:
+        following = asyncio.create_task(told.follow())
+        await until(lambda: not api.news, "all news are told")
+        await told.end(following)
+    first = [f"pod bad: fault {number}" for number in range(MAX_FAULTS)]
+    assert [line["what"] for line in lines] == [*first, "pod other: is its own", first[0]]
 
 
 async def test_a_watch_that_ends_with_an_error_begins_anew_after_longer_waits_each_time(
