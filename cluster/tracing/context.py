@@ -17,6 +17,7 @@ TRACE_ID_BYTES = 16
 SPAN_ID_BYTES = 8
 MAX_STATE_CHARS = 512
 MAX_STATE_MEMBERS = 32
+_MAX_STATE_READ = 4 * MAX_STATE_CHARS
 _SAMPLED = 0x01
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _KEY = r"(?:[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13})"
@@ -80,14 +81,17 @@ def context_of(parents: Sequence[str], states: Sequence[str] = ()) -> TraceConte
 
 
 def _state_of(headers: Sequence[str]) -> str:
-    """In one line; empty where it is malformed or too long."""
+    """In one line; empty where it is malformed or too long, which is seen before it is split."""
+    if sum(map(len, headers)) > _MAX_STATE_READ:
+        return ""
     members = [member.strip(" \t") for line in headers for member in line.split(",")]
     members = [member for member in members if member]
     state = ",".join(members)
+    if len(members) > MAX_STATE_MEMBERS or len(state) > MAX_STATE_CHARS:
+        return ""
     keys = {member.partition("=")[0] for member in members}
     is_sound = all(_STATE_MEMBER.fullmatch(member) for member in members)
-    is_short = len(members) <= MAX_STATE_MEMBERS and len(state) <= MAX_STATE_CHARS
-    return state if is_sound and is_short and len(keys) == len(members) else ""
+    return state if is_sound and len(keys) == len(members) else ""
 
 
 def context_to_wire(context: TraceContext) -> handoff_pb2.TraceParent:

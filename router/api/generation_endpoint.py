@@ -173,7 +173,7 @@ class GenerationEndpoint:
         self, plan: Plan, exchange: Exchange, limits: TimeLimits
     ) -> list[GenerationRequest]:
         request_id, several = exchange.request_id, len(plan.prompts) > 1
-        caller = exchange.caller()
+        caller, traces = exchange.caller(), self._traces(exchange, len(plan.prompts))
         return [
             GenerationRequest(
                 request_id=f"{request_id}-{index}" if several else request_id,
@@ -182,17 +182,18 @@ class GenerationEndpoint:
                 prompt=prompt,
                 wishes=plan.wishes,
                 limits=limits,
-                trace=self._trace(exchange),
+                trace=trace,
             )
-            for index, prompt in enumerate(plan.prompts)
+            for index, (prompt, trace) in enumerate(zip(plan.prompts, traces, strict=True))
         ]
 
-    def _trace(self, exchange: Exchange) -> RequestTrace | None:
+    def _traces(self, exchange: Exchange, num_prompts: int) -> list[RequestTrace | None]:
+        """Of each of a body's prompts."""
         if self._door.tracing is None:
-            return None
+            return [None] * num_prompts
         operation = CHAT if self._reader.door is Door.CHAT else TEXT_COMPLETION
         parents, states = map(exchange.headers_named, (b"traceparent", b"tracestate"))
-        return self._door.tracing.begin(parents, states, operation)
+        return self._door.tracing.begin_each(num_prompts, parents, states, operation)
 
 
 def _with_headers(plan: Plan, exchange: Exchange) -> Plan:

@@ -48,14 +48,22 @@ class RequestTracing:
     ) -> RequestTrace | None:
         """Of a request at a door, with all its headers named `traceparent` and `tracestate`. None:
         it is not traced."""
-        context = self._chosen(parents, states)
-        if context is None:
-            return None
+        return self.begin_each(1, parents, states, operation)[0]
+
+    def begin_each(
+        self, num_prompts: int, parents: Sequence[str], states: Sequence[str], operation: str
+    ) -> list[RequestTrace | None]:
+        """Of a body with so many prompts, each a request. Headers are read once."""
+        is_read = self._rule.trace_parent != "ignored"
+        parent = context_of(parents, states) if is_read else None
+        chosen = (self._chosen(parent) for _ in range(num_prompts))
+        return [None if context is None else self._trace(context, operation) for context in chosen]
+
+    def _trace(self, context: TraceContext, operation: str) -> RequestTrace:
         return RequestTrace(self.tracing.part(context), operation, self._model)
 
-    def _chosen(self, parents: Sequence[str], states: Sequence[str]) -> TraceContext | None:
+    def _chosen(self, parent: TraceContext | None) -> TraceContext | None:
         rule = self._rule
-        parent = None if rule.trace_parent == "ignored" else context_of(parents, states)
         if parent is None:
             mine = new_trace(self._draw)
             return mine if self._is_drawn(mine) else None

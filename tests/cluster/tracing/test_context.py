@@ -2,7 +2,9 @@
 
 import pytest
 
+from cluster.tracing import context
 from cluster.tracing.context import (
+    MAX_STATE_MEMBERS,
     TraceContext,
     context_from_wire,
     context_of,
@@ -73,6 +75,40 @@ def test_what_is_malformed_is_as_if_it_had_not_been_said(parents: list[str]) -> 
 def test_a_malformed_state_is_left_out_and_its_parent_is_kept(states: list[str]) -> None:
     found = context_of([PARENT], states)
     assert found is not None and found.state == ""
+
+
+class LongState(str):
+    """Headers that nobody splits."""
+
+    def split(self, *_args: object, **_more: object) -> list[str]:
+        raise AssertionError("a header of this length was split")
+
+
+def test_a_state_that_is_far_too_long_is_not_even_split() -> None:
+    found = context_of([PARENT], [LongState("a=b," * 8000)])
+    assert found is not None and found.state == ""
+    assert context_of([PARENT], [LongState("a=b,") for _ in range(8000)]) == found
+
+
+class CountedPattern:
+    """How many members are looked at."""
+
+    def __init__(self) -> None:
+        self.num_matches = 0
+
+    def fullmatch(self, member: str) -> str:
+        self.num_matches += 1
+        return member
+
+
+@pytest.mark.parametrize("num_members", [MAX_STATE_MEMBERS, MAX_STATE_MEMBERS + 1, 400])
+def test_members_are_counted_before_one_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, num_members: int
+) -> None:
+    looked = CountedPattern()
+    monkeypatch.setattr(context, "_STATE_MEMBER", looked)
+    context_of([PARENT], [",".join(f"k{number}=" for number in range(num_members))])
+    assert looked.num_matches == (num_members if num_members <= MAX_STATE_MEMBERS else 0)
 
 
 def test_empty_members_of_a_state_are_nothing() -> None:

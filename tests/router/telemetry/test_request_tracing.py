@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from cluster.common_options import SamplingOptions
-from router.telemetry.request_tracing import CHAT, RequestTracing
+from cluster.tracing.context import TraceContext, context_of
+from router.telemetry import request_tracing
+from router.telemetry.request_tracing import CHAT, TEXT_COMPLETION, RequestTracing
 from tests.kept_spans import KeptSpans
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -59,3 +61,20 @@ def test_where_parents_are_ignored_a_trace_begins_here() -> None:
 def test_a_malformed_parent_is_none() -> None:
     assert traced(SamplingOptions(), "00-nonsense") == drawing(0)(16).hex()
     assert traced(SamplingOptions(), WANTED, WANTED) == drawing(0)(16).hex()
+
+
+def test_headers_are_read_once_for_all_prompts_of_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_read = 0
+
+    def counted(parents: Sequence[str], states: Sequence[str]) -> TraceContext | None:
+        nonlocal num_read
+        num_read += 1
+        return context_of(parents, states)
+
+    monkeypatch.setattr(request_tracing, "context_of", counted)
+    tracing = RequestTracing(KeptSpans(), SamplingOptions(), "tiny")
+    begun = tracing.begin_each(32, [WANTED], ["a=1"], TEXT_COMPLETION)
+    assert [each.part.trace_id.hex() for each in begun if each] == [TRACE] * 32
+    assert num_read == 1
+    apart = tracing.begin_each(3, [], [], TEXT_COMPLETION)
+    assert len({each.part.trace_id for each in apart if each}) == 3
