@@ -136,14 +136,24 @@ class WarmBlock(msgspec.Struct, frozen=True):
     """Larger is later; equal for blocks that are in use."""
 
 
+class WarmBlocks(msgspec.Struct, frozen=True):
+    """A part of the list of warm blocks, or all of it. What was lost since the list was made is
+    not in it; a name that several homes have may be in it more than once."""
+
+    blocks: list[WarmBlock] = []
+    num_listed: int = 0
+    """Of the whole list, which has the hottest."""
+    num_cached: int = 0
+    """Different blocks that are cached, listed or not."""
+
+
 class Inspection(msgspec.Struct, frozen=True):
     """The answer to Inspect. `snapshot` lists live cached blocks, parents first."""
 
     token: int
     violations: list[str]
     snapshot: list[CachedBlock]
-    warm: list[WarmBlock] = []
-    """In no order; a name that several homes have is in it once."""
+    warm: WarmBlocks = WarmBlocks()
 
 
 class ExpertNumbers(msgspec.Struct, frozen=True, kw_only=True):

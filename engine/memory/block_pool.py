@@ -18,7 +18,8 @@ from __future__ import annotations
 import enum
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 import torch
@@ -118,9 +119,14 @@ class BlockPool:
         """True when no lease holds the block."""
         return block_id in self._unused[self.homes.home_of(block_id)]
 
-    def last_used(self) -> dict[int, int]:
-        """Unused block -> its place in its home's list: what is lost next is 0."""
-        return {block_id: place for unused in self._unused for place, block_id in enumerate(unused)}
+    def hottest(self, max_blocks: int) -> list[tuple[int, int]]:
+        """Named blocks, and when each was used: those in use, then the others by their places in
+        their homes' lists, where what is lost next is 0. Latest first."""
+        used = (block_id for lease in self._leases for block_id in lease.block_ids)
+        named = dict.fromkeys(block_id for block_id in used if block_id in self._cache)
+        held = [(block_id, self.num_blocks) for block_id in named]
+        unused = (each for listed in self._unused for each in self._hottest_of(listed, max_blocks))
+        return (held + sorted(unused, key=lambda each: -each[1]))[:max_blocks]
 
     def take(self, num_blocks: int, hold: Hold, *, home: int) -> list[int] | None:
         """For leases: fresh blocks of one home, oldest first, their names forgotten; None: not
@@ -170,6 +176,13 @@ class BlockPool:
     def register(self, lease: BlockHolder) -> None:
         """For leases: a new one, or a fork."""
         self._leases.add(lease)
+
+    def _hottest_of(
+        self, unused: OrderedDict[int, None], max_blocks: int
+    ) -> Iterator[tuple[int, int]]:
+        last = len(unused) - 1
+        coming = ((block_id, last - i) for i, block_id in enumerate(reversed(unused)))
+        return islice((each for each in coming if each[0] in self._cache), max_blocks)
 
     def forget_name(self, block_id: int) -> None:
         """The only holder is about to write into a block. One that had a name may have been

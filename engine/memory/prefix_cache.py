@@ -11,7 +11,7 @@ the log is of them all: a name is gained with its first block, and lost with its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cluster.block_homes import BlockHomes
 from cluster.cache_change import CacheChange, CachedBlock
@@ -80,10 +80,17 @@ class PrefixCache:
         self._removed.clear()
         return change
 
-    def entries(self) -> Iterator[tuple[int, CachedBlock, bytes | None]]:
-        """Block id, what it holds, and of a first block the root of its sequence."""
-        for block_id, entry in self._entry_by_block.items():
-            yield block_id, entry, self._root_by_block.get(block_id)
+    @property
+    def num_names(self) -> int:
+        """Different ones, of all homes."""
+        if not self._homes.are_several:
+            return len(self._entry_by_block)
+        return len(set().union(*self._blocks_by_name))
+
+    def entry(self, block_id: int) -> tuple[CachedBlock, bytes | None] | None:
+        """What the block holds, and of a first block the root of its sequence; None: no name."""
+        entry = self._entry_by_block.get(block_id)
+        return None if entry is None else (entry, self._root_by_block.get(block_id))
 
     def snapshot(self) -> list[CachedBlock]:
         """Every name once, parents before their children."""

@@ -19,7 +19,7 @@ import structlog
 from cluster.deadline import Clock, deadline_passed
 from cluster.engine_options import EngineOptions
 from engine.contract.commands import Command, Inspect, Submit
-from engine.contract.messages import Frame, Inspection
+from engine.contract.messages import Frame, Inspection, WarmBlocks
 from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
@@ -36,6 +36,7 @@ from engine.step.telling.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
 from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice
+from engine.step.warm_list import WarmList
 
 _LOG = structlog.get_logger()
 _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODING)
@@ -91,6 +92,7 @@ class Engine:
         )
         self._ahead = self._run_ahead_of(replica)
         self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
+        self._warm = WarmList(self.placement.pool, self.placement.cache)
         self._queue = QueueReport(self.table, self._planner.in_turn, clock=clock)
         self._is_stalled = True
 
@@ -172,7 +174,7 @@ class Engine:
             token=command.token,
             violations=self.check_invariants() if command.check_invariants else [],
             snapshot=self.placement.cache.snapshot() if command.snapshot_cache else [],
-            warm=self.placement.warm() if command.list_warm else [],
+            warm=WarmBlocks() if (first := command.warm_from) is None else self._warm.part(first),
         )
 
     def _tidy(self) -> None:

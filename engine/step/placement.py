@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from cluster.block_homes import BlockHomes
 from cluster.cache_change import CachedBlock
-from engine.contract.messages import WarmBlock
 from engine.memory.block_pool import BlockPool, Hold
 from engine.memory.lease import lease_blocks
 from engine.memory.prefix_cache import PrefixCache
@@ -99,17 +98,6 @@ class Placement:
         sequence.lease = lease
         sequence.num_computed = len(most) * self.block_size
         del sequence.token_ids[sequence.num_computed :]
-
-    def warm(self) -> list[WarmBlock]:
-        """Every cached block, with when it was last used."""
-        last_used = self.pool.last_used()
-        latest: dict[bytes, WarmBlock] = {}
-        for block_id, entry, root in self.cache.entries():
-            warm = WarmBlock(entry, root, last_used.get(block_id, self.pool.num_blocks))
-            known = latest.get(entry.name)
-            if known is None or known.last_used < warm.last_used:
-                latest[entry.name] = warm
-        return list(latest.values())
 
     def must_copy(self, sequence: Sequence, num_ahead: int) -> bool:
         """True when `make_room` would have a block copied."""

@@ -12,6 +12,9 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
+from functools import partial
+
+import msgspec
 
 from cluster.cache_change import CachedBlock
 from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
@@ -19,8 +22,15 @@ from cluster.generation import EngineLoad
 from cluster.logs import get_logger
 from cluster.process.background import Background, Loss
 from cluster.rank_pace import PaceMeter, RankPace
-from engine.contract.commands import Cancel, Command, GenerateRequest, Inspect, Submit
-from engine.contract.messages import Frame, Inspection, LoadProgress, Ready, WarmBlock
+from engine.contract.commands import (
+    WARM_PART_BLOCKS,
+    Cancel,
+    Command,
+    GenerateRequest,
+    Inspect,
+    Submit,
+)
+from engine.contract.messages import Frame, Inspection, LoadProgress, Ready, WarmBlock, WarmBlocks
 from worker.engine.link import EngineLink, LifeListener
 from worker.engine.listeners import Listeners, RequestListener
 
@@ -117,15 +127,23 @@ class EngineHost:
 
     async def violations(self) -> list[str]:
         """Runs the engine's own checks; empty is good."""
-        return (await self._inspect(check_invariants=True)).violations
+        return (await self._inspect(partial(Inspect, check_invariants=True))).violations
 
     async def snapshot(self) -> list[CachedBlock]:
         """Every cached block, parents first."""
-        return (await self._inspect(snapshot_cache=True)).snapshot
+        return (await self._inspect(partial(Inspect, snapshot_cache=True))).snapshot
 
-    async def warm(self) -> list[WarmBlock]:
-        """Every cached block, with when it was last used. Raises WorkerLost or DeadlineExceeded."""
-        return (await self._inspect(list_warm=True)).warm
+    async def warm(self) -> WarmBlocks:
+        """The cached blocks that were used last, asked for in parts: neither a step of the engine
+        nor the event loop has all at once. Raises WorkerLost or DeadlineExceeded."""
+        blocks: list[WarmBlock] = []
+        first = 0
+        while True:
+            part = (await self._inspect(partial(Inspect, warm_from=first))).warm
+            blocks += part.blocks
+            first += WARM_PART_BLOCKS
+            if first >= part.num_listed:
+                return msgspec.structs.replace(part, blocks=blocks)
 
     async def stop(self) -> None:
         """Ends the engine's process; requests that still run end with WorkerLost. Idempotent."""
@@ -133,14 +151,14 @@ class EngineHost:
         await self._background.close()
         self._abandon(WorkerLost("the worker has stopped; send the request to another one"))
 
-    async def _inspect(self, **wanted: bool) -> Inspection:
-        """`wanted`: as of an Inspect."""
+    async def _inspect(self, ask: Callable[[int], Inspect]) -> Inspection:
+        """`ask`: makes the command, of its token."""
         if self._lost.done():
             raise WorkerLost(self._lost.result().message)
         token = next(self._tokens)
         answer: asyncio.Future[Inspection] = asyncio.get_running_loop().create_future()
         self._inspections[token] = answer
-        self.send(Inspect(token, **wanted))
+        self.send(ask(token))
         try:
             async with asyncio.timeout(INSPECT_TIMEOUT_S):
                 return await answer

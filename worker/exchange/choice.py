@@ -1,96 +1,88 @@
 """Which of a worker's cached prefixes others take over, and who takes which. Pure.
 
 choose    the blocks that were used last, each with all before it, as far as the limit goes
-share     whole prefixes, hottest first: to whom has taken one with the same first block, else to
-          whom has most room left
+share     hottest first: to whom has taken the beginning of one, else to who has most room left
+
+Both tell a prefix by the name of its last block, and visit each block a bounded number of times:
+thousands of prefixes may share a beginning of thousands of blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from cluster.identity import WorkerKey
-from engine.contract.messages import WarmBlock
+from worker.exchange.warm_tree import WarmTree
 
 
-@dataclass(frozen=True, slots=True)
-class CachedPrefix:
-    """From its first block on."""
+def choose(tree: WarmTree, max_blocks: int) -> list[bytes]:
+    """The last blocks of the prefixes that at most so many different blocks make, hottest first.
 
-    root: bytes
-    names: tuple[bytes, ...]
-    """Of its blocks."""
-    token_ids: tuple[int, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """All of whole blocks."""
-        return len(self.token_ids)
-
-
-def choose(blocks: Iterable[WarmBlock], max_blocks: int) -> list[CachedPrefix]:
-    """At most so many different blocks, as the prefixes that they make, hottest first.
-
-    A block whose beginning is not cached any more is of no use to anybody.
+    A block is as hot as the hottest behind it: of a prefix that is too long its beginning is
+    chosen.
     """
-    by_name = {each.block.name: each for each in blocks}
-    taken: dict[bytes, None] = {}
-    for warm in sorted(by_name.values(), key=lambda each: -each.last_used):
-        lacking = _lacking(warm, by_name, taken)
-        if lacking is not None and len(taken) + len(lacking) <= max_blocks:
-            taken |= dict.fromkeys(lacking)
-    inner = {by_name[name].block.parent for name in taken}
-    ends = [by_name[name] for name in taken if name not in inner]
-    ends.sort(key=lambda each: -each.last_used)
-    return [_prefix(_way_to(end, by_name)) for end in ends]
+    taken = sorted(tree, key=tree.heat, reverse=True)[: max(0, max_blocks)]
+    inner = {tree.parent(name) for name in taken}
+    return [name for name in taken if name not in inner]
 
 
 def share(
-    prefixes: Sequence[CachedPrefix], room_tokens: Mapping[WorkerKey, int]
-) -> dict[WorkerKey, list[CachedPrefix]]:
-    """Who takes which, in the order in which it does; what has no room anywhere is left."""
-    left = dict(room_tokens)
-    shares: dict[WorkerKey, list[CachedPrefix]] = {key: [] for key in left}
-    names: dict[WorkerKey, set[bytes]] = {key: set() for key in left}
-    for prefix in prefixes:
-        size = prefix.num_tokens // len(prefix.names)
-        lacking = {key: size * len(set(prefix.names) - names[key]) for key in left}
-        fitting = [key for key in left if lacking[key] <= left[key]]
+    tree: WarmTree, ends: Sequence[bytes], room_blocks: Mapping[WorkerKey, int]
+) -> dict[WorkerKey, list[bytes]]:
+    """Who takes which, in the order in which it does; of what has no room anywhere, the beginning
+    that has."""
+    sharing = _Sharing(tree, room_blocks)
+    if room_blocks:
+        for end in ends:
+            sharing.give(end)
+    return sharing.shares
+
+
+class _Sharing:
+    """A block that nobody had room for has none later either: rooms only shrink."""
+
+    def __init__(self, tree: WarmTree, room_blocks: Mapping[WorkerKey, int]) -> None:
+        self.shares: dict[WorkerKey, list[bytes]] = {key: [] for key in room_blocks}
+        self._tree = tree
+        self._left = dict(room_blocks)
+        self._holders: dict[bytes, list[WorkerKey]] = {}
+        self._lost: set[bytes] = set()
+
+    def give(self, end: bytes) -> None:
+        """To one receiver, as much of its beginning as has room there."""
+        new, before = self._new(end)
+        if before in self._lost:
+            self._lost.update(new)
+            return
+        to, new = self._receiver(end, new, self._holders.get(before, []) if before else [])
+        fitting = new[: self._left[to]]
+        self._lost.update(new[len(fitting) :])
         if not fitting:
-            continue
-        to = max(fitting, key=lambda key: (prefix.names[0] in names[key], left[key]))
-        shares[to].append(prefix)
-        names[to].update(prefix.names)
-        left[to] -= lacking[to]
-    return shares
+            return
+        self._left[to] -= len(fitting)
+        self.shares[to].append(fitting[-1])
+        for name in fitting:
+            self._holders.setdefault(name, []).append(to)
 
+    def _new(self, end: bytes) -> tuple[list[bytes], bytes | None]:
+        """Blocks up to this one that nobody was given and nobody had no room for, and the one
+        before them."""
+        new: list[bytes] = []
+        name: bytes | None = end
+        while name is not None and name not in self._holders and name not in self._lost:
+            new.append(name)
+            name = self._tree.parent(name)
+        return new[::-1], name
 
-def _lacking(
-    end: WarmBlock, by_name: Mapping[bytes, WarmBlock], taken: Container[bytes]
-) -> list[bytes] | None:
-    """Names of it and of all before it that are not taken; None: one of these is not cached."""
-    names: list[bytes] = []
-    name: bytes | None = end.block.name
-    while name is not None and name not in taken:
-        if name not in by_name:
-            return None
-        names.append(name)
-        name = by_name[name].block.parent
-    return names
-
-
-def _way_to(end: WarmBlock, by_name: Mapping[bytes, WarmBlock]) -> list[WarmBlock]:
-    """From the first block to this one, all of which are cached."""
-    way = [end]
-    while (parent := way[-1].block.parent) is not None:
-        way.append(by_name[parent])
-    return way[::-1]
-
-
-def _prefix(way: Sequence[WarmBlock]) -> CachedPrefix:
-    return CachedPrefix(
-        root=way[0].root or b"",
-        names=tuple(each.block.name for each in way),
-        token_ids=tuple(token for each in way for token in each.block.token_ids),
-    )
+    def _receiver(
+        self, end: bytes, new: list[bytes], holders: Sequence[WorkerKey]
+    ) -> tuple[WorkerKey, list[bytes]]:
+        """Who takes it, and what of it that one lacks."""
+        most = max(self._left, key=self._left.__getitem__)
+        if not holders:
+            return most, new
+        holder = max(holders, key=self._left.__getitem__)
+        if self._left[holder] >= len(new) or self._left[most] < self._tree.depth(end):
+            return holder, new
+        way = self._tree.way_to(end)
+        return most, [name for name in way if most not in self._holders.get(name, ())]

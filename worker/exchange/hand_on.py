@@ -9,17 +9,19 @@ A receiver that fails is asked for nothing more; the others go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.deadline import Clock, Deadline
 from cluster.dial.dialer import Dialer, PrefixCacheLink
 from cluster.errors import DeadlineExceeded, OutOfBlocks, SplitserveError
+from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from engine.contract.messages import WarmBlock
+from engine.contract.messages import WarmBlocks
 from protos.worker_pb2 import HandOnReport, HandOnRequest, ReceivedPrefixes, TakeOverRequest
-from worker.exchange.choice import CachedPrefix, choose, share
+from worker.exchange.choice import choose, share
 from worker.exchange.prefill_target import PrefillTarget
+from worker.exchange.warm_tree import CachedPrefix, WarmTree
 
 _log = get_logger("worker.exchange")
 
@@ -28,14 +30,14 @@ _log = get_logger("worker.exchange")
 class LeavingCache:
     """What is there to be handed on."""
 
-    blocks: Sequence[WarmBlock]
+    warm: WarmBlocks
     block_size: int
     block_bytes: int
 
     @property
     def num_tokens(self) -> int:
         """In all."""
-        return len(self.blocks) * self.block_size
+        return self.warm.num_cached * self.block_size
 
 
 async def hand_on(
@@ -45,15 +47,14 @@ async def hand_on(
     began_s = clock()
     targets = [PrefillTarget.from_wire(each.worker) for each in order.receivers]
     room = {
-        target.key: each.room_tokens for target, each in zip(targets, order.receivers, strict=True)
+        target.key: each.room_tokens // cache.block_size
+        for target, each in zip(targets, order.receivers, strict=True)
     }
-    limit = sum(room.values()) // cache.block_size
-    if order.max_bytes:
-        limit = min(limit, order.max_bytes // max(1, cache.block_bytes))
-    shares = share(choose(cache.blocks, limit), room)
+    # not on the loop: of tens of thousands of blocks this takes longer than a beat may be late
+    tree, shares = await asyncio.to_thread(_shared, cache, room, order.max_bytes)
     source = PrefillTarget.from_wire(order.source)
     received = await asyncio.gather(
-        *(_to_one(target, shares[target.key], source, dialer, deadline) for target in targets)
+        *(_to_one(target, tree, shares[target.key], source, dialer, deadline) for target in targets)
     )
     report = HandOnReport(
         cached_tokens=cache.num_tokens, receivers=received, seconds=clock() - began_s
@@ -69,21 +70,32 @@ async def hand_on(
     return report
 
 
+def _shared(
+    cache: LeavingCache, room_blocks: Mapping[WorkerKey, int], max_bytes: int
+) -> tuple[WarmTree, dict[WorkerKey, list[bytes]]]:
+    limit = sum(room_blocks.values())
+    if max_bytes:
+        limit = min(limit, max_bytes // max(1, cache.block_bytes))
+    tree = WarmTree(cache.warm.blocks)
+    return tree, share(tree, choose(tree, limit), room_blocks)
+
+
 async def _to_one(
     target: PrefillTarget,
-    prefixes: Sequence[CachedPrefix],
+    tree: WarmTree,
+    ends: Sequence[bytes],
     source: PrefillTarget,
     dialer: Dialer,
     deadline: Deadline,
 ) -> ReceivedPrefixes:
     received = ReceivedPrefixes(worker_id=target.key.worker_id)
-    if not prefixes:
+    if not ends:
         return received
     link = dialer.prefix_cache(target.address)
     said: set[bytes] = set()
     try:
-        for prefix in prefixes:
-            await _one(prefix, said, source, link, deadline, received)
+        for end in ends:
+            await _one(tree.prefix(end), said, source, link, deadline, received)
     except SplitserveError as error:
         received.problem = error.message
         _log.warning(

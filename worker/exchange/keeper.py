@@ -130,7 +130,7 @@ async def _cache_of(worker: RunningWorker) -> LeavingCache:
         raise NotReady("this engine exports no blocks")
     parts = peer.ranks[:1] if peer.shares_blocks else peer.ranks
     return LeavingCache(
-        blocks=await worker.engine.warm(),
+        warm=await worker.engine.warm(),
         block_size=size,
         block_bytes=sum(rank.block_bytes for rank in parts),
     )

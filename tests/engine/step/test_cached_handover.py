@@ -8,6 +8,7 @@ from engine.contract.commands import Cancel, Deliver, Inspect, PrefillMode, Rele
 from engine.contract.messages import Frame, Reserved, WarmBlock
 from engine.memory.block_pool import BlockState
 from engine.step.engine import Engine
+from engine.step.warm_list import WarmList
 from tests.engine.step.engine_scenario import (
     ROOT,
     check,
@@ -44,9 +45,9 @@ def keep(engine: Engine, prompt: list[int]) -> Reserved:
 
 
 def warm(engine: Engine) -> list[WarmBlock]:
-    engine.apply(Inspect(1, list_warm=True))
+    engine.apply(Inspect(1, warm_from=0))
     [inspection] = step(engine).inspections
-    return sorted(inspection.warm, key=lambda each: -each.last_used)
+    return inspection.warm.blocks
 
 
 def test_a_cached_prefix_is_pinned_at_once_and_nothing_is_computed() -> None:
@@ -130,3 +131,35 @@ def test_the_warm_blocks_say_whose_they_are_and_which_were_used_last() -> None:
     blocks = warm(engine)
     assert [each.block.token_ids for each in blocks] == [[3, 3], [4, 4], [1, 1], [2, 2]]
     assert [each.root for each in blocks] == [ROOT, None, ROOT, None]
+
+
+def test_the_warm_list_is_of_the_hottest_and_told_in_parts() -> None:
+    engine = small_engine()
+    served(engine, "old", [1, 1, 2, 2])
+    served(engine, "new", [3, 3, 4, 4])
+    listed = WarmList(engine.placement.pool, engine.placement.cache, max_blocks=3)
+    parts = [listed.part(first, max_blocks=2) for first in (0, 2)]
+    assert [[each.block.token_ids for each in part.blocks] for part in parts] == [
+        [[3, 3], [4, 4]],
+        [[1, 1]],
+    ]
+    assert {(part.num_listed, part.num_cached) for part in parts} == {(3, 4)}
+
+
+def test_what_was_lost_since_the_warm_list_was_made_is_not_told() -> None:
+    engine = small_engine()
+    served(engine, "old", [1, 1, 2, 2])
+    listed = WarmList(engine.placement.pool, engine.placement.cache)
+    listed.part(0, max_blocks=1)
+    for block_id in range(8):
+        engine.placement.cache.forget(block_id)
+    part = listed.part(1, max_blocks=1)
+    assert (part.blocks, part.num_listed, part.num_cached) == ([], 2, 0)
+
+
+def test_blocks_in_use_are_hotter_than_all_others() -> None:
+    engine = small_engine()
+    served(engine, "old", [1, 1, 2, 2])
+    served(engine, "new", [3, 3, 4, 4])
+    pinned(engine, [1, 1, 2, 2])
+    assert [each.block.token_ids for each in warm(engine)] == [[1, 1], [2, 2], [3, 3], [4, 4]]

@@ -4,13 +4,21 @@ import asyncio
 
 import pytest
 
+from cluster.cache_change import CachedBlock
 from cluster.errors import WorkerLost
 from cluster.generation import GeneratedToken, Usage
 from cluster.rank_facts import RankWait
 from cluster.rank_pace import RankPace
 from cluster.sampling import SamplingParams
-from engine.contract.commands import Cancel, GenerateRequest, Inspect
-from engine.contract.messages import Frame, Inspection, RequestEnded, TokenEvent
+from engine.contract.commands import WARM_PART_BLOCKS, Cancel, GenerateRequest, Inspect
+from engine.contract.messages import (
+    Frame,
+    Inspection,
+    RequestEnded,
+    TokenEvent,
+    WarmBlock,
+    WarmBlocks,
+)
 from worker.engine.host import EngineHost
 from worker.engine.scripted_link import ScriptedLink
 
@@ -112,6 +120,19 @@ async def test_a_question_is_answered_by_the_frame_with_its_number(host, link):
     link.say(Frame(inspections=[Inspection(inspect.token + 7, ["not ours"], [])]))
     link.say(Frame(inspections=[Inspection(inspect.token, ["ours"], [])]))
     assert await asked == ["ours"]
+
+
+async def test_the_warm_blocks_are_asked_for_part_by_part(host, link):
+    asked = asyncio.create_task(host.warm())
+    for count, first in enumerate((0, WARM_PART_BLOCKS), 1):
+        inspect = await link.wait_for(Inspect, count)
+        assert inspect.warm_from == first
+        block = WarmBlock(CachedBlock(str(first).encode(), None, [first]), b"root", first)
+        warm = WarmBlocks([block], WARM_PART_BLOCKS + 1, 7)
+        link.say(Frame(inspections=[Inspection(inspect.token, [], [], warm)]))
+    found = await asked
+    assert [each.last_used for each in found.blocks] == [0, WARM_PART_BLOCKS]
+    assert found.num_cached == 7
 
 
 async def test_paces_of_ranks_are_those_of_the_latest_steps(host, link):

@@ -4,6 +4,7 @@ model, the real transfer code and real gRPC."""
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import grpc
 import pytest
@@ -21,6 +22,7 @@ from tests.decode_worker.thread_fleet import (
     received,
     running_fleet,
 )
+from worker.exchange.choice import choose
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
 PREFIX = prompt_of(8 * BLOCK_SIZE)
@@ -129,6 +131,23 @@ async def test_what_has_no_room_is_left_and_bytes_are_a_limit_too(fleet):
     limited = await handed_on(source, fleet.decode, max_bytes=2 * bytes_each)
     assert [each.handed_tokens for each in limited.receivers] == [2 * BLOCK_SIZE]
     await fleet.all_empty()
+
+
+async def test_the_loop_runs_on_while_it_is_chosen_what_goes_where(fleet, monkeypatch):
+    source, receiver = fleet.prefill
+    await prepare(fleet, source)
+    loop, asked, answered = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def choose_late(tree, max_blocks):
+        loop.call_soon_threadsafe(asked.set)
+        assert answered.wait(LIMIT_S), "the loop stands"
+        return choose(tree, max_blocks)
+
+    monkeypatch.setattr("worker.exchange.hand_on.choose", choose_late)
+    handing = asyncio.create_task(handed_on(source, receiver))
+    await asked.wait()
+    answered.set()
+    assert [each.handed_tokens for each in (await handing).receivers] == [len(PREFIX)]
 
 
 async def test_blocks_that_do_not_verify_are_not_kept(fleet):
