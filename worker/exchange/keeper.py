@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 
 from cluster.block_hash import NAME_BYTES
@@ -39,6 +41,7 @@ class CacheKeeper(worker_pb2_grpc.PrefixCacheServicer):
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         self._own_peers: PrefillPeers | None = None
         self._opened: tuple[RunningWorker, PrefillPeers] | None = None
+        self._handing_on = asyncio.Lock()
 
     def register(self, server: RpcServer) -> None:
         """Calls are refused with NotReady until `open`."""
@@ -64,17 +67,19 @@ class CacheKeeper(worker_pb2_grpc.PrefixCacheServicer):
     async def HandOn(
         self, request: worker_pb2.HandOnRequest, context: grpc.aio.ServicerContext
     ) -> worker_pb2.HandOnReport:
-        """Bounded by the call's deadline."""
+        """Bounded by the call's deadline. One at a time: of a second order at once, all that the
+        first has handed on is known where it went."""
         try:
             worker, _ = self._must_be_open()
             check_incarnation(request.source.incarnation, worker.key)
-            report = await hand_on(
-                await _cache_of(worker),
-                request,
-                self._world.dialer,
-                self._deadline_of(context),
-                self._world.clock,
-            )
+            async with self._handing_on:
+                report = await hand_on(
+                    await _cache_of(worker),
+                    request,
+                    self._world.dialer,
+                    self._deadline_of(context),
+                    self._world.clock,
+                )
         except SplitserveError as error:
             await abort(context, error)
         worker.metrics.prefixes_moved("out", sum(each.handed_tokens for each in report.receivers))

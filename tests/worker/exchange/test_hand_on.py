@@ -150,6 +150,15 @@ async def test_the_loop_runs_on_while_it_is_chosen_what_goes_where(fleet, monkey
     assert [each.handed_tokens for each in (await handing).receivers] == [len(PREFIX)]
 
 
+async def test_of_two_orders_at_once_one_waits_and_nothing_goes_twice(fleet):
+    source, receiver = fleet.prefill
+    await prepare(fleet, source)
+    reports = await asyncio.gather(*(handed_on(source, receiver) for _ in range(2)))
+    got = sorted(report.receivers[0].handed_tokens for report in reports)
+    assert got == [0, len(PREFIX)]
+    await fleet.all_empty()
+
+
 async def test_blocks_that_do_not_verify_are_not_kept(fleet):
     source, receiver = fleet.prefill
     await prepare(fleet, source)
