@@ -160,10 +160,12 @@ class PassedRequest:
         if is_servers_fault:
             self._blame()
 
-    def fell_silent(self) -> None:
+    def fell_silent(self, why: DeadlineExceeded, *, num_tokens: int) -> None:
         """Its answer did not come, or not to its end, in time: nothing is learnt from it. The
-        server's fault where it has made nothing for anybody."""
-        self._has_failed(_LATE, "no more of the answer came in time")
+        server's fault where it has made nothing for anybody. `num_tokens`: that its tenant's share
+        bears, seen or not."""
+        self._place.bill.produced(max(0, num_tokens - self._num_made))
+        self._has_failed(_LATE, why.message)
         if self._standstill.has_lasted(self.request.limits.between_tokens_s):
             self._blame()
 

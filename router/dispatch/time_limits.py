@@ -46,6 +46,11 @@ class TimeLimits(msgspec.Struct, frozen=True, kw_only=True):
         return self._after(MAX_TIMEOUT_S if self.asked_s is None else self.asked_s)
 
     @property
+    def client_is_late(self) -> bool:
+        """The deadline that the client named has passed."""
+        return self.asked_s is not None and self.whole.has_passed
+
+    @property
     def to_first_token(self) -> Deadline:
         """What bounds every wait before the first token."""
         return self._after(self.first_token_s if self.asked_s is None else self.asked_s)
@@ -142,7 +147,7 @@ class ProgressWatch:
 
     def _why(self, last_token_s: float | None) -> DeadlineExceeded:
         limits = self._limits
-        if limits.whole.has_passed and limits.asked_s is not None:
+        if limits.client_is_late:
             return deadline_passed(limits.asked_s)
         late = NothingCame if self._stands() else DeadlineExceeded
         if last_token_s is None:

@@ -21,14 +21,19 @@ async def reserved(prepared: PreparedGeneration) -> Reservation | None:
     Raises RateLimited and BudgetSpent."""
     if prepared.account is None:
         return None
+    return await prepared.account.reserve(_prompt_tokens(prepared), answer_tokens(prepared))
+
+
+def answer_tokens(prepared: PreparedGeneration) -> int:
+    """That are reserved, for all choices: as many as the client asked for, or as usual."""
     request, past = prepared.routed, prepared.past
     per_choice = request.sampling.max_tokens
     if request.is_default_length and request.expected_tokens is not None:
         per_choice = request.expected_tokens
-    answer_tokens = per_choice * request.num_choices
-    if past is not None:
-        answer_tokens = 0 if past.end is not None else max(0, answer_tokens - past.num_tokens)
-    return await prepared.account.reserve(_prompt_tokens(prepared), answer_tokens)
+    num_tokens = per_choice * request.num_choices
+    if past is None:
+        return num_tokens
+    return 0 if past.end is not None else max(0, num_tokens - past.num_tokens)
 
 
 def settle(

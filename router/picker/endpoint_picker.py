@@ -3,6 +3,7 @@
     head: path, key -> body: read, checked, tokenized -> its line -> a server: picked
        '-- refused <------'-- refused <-----------------'-- refused, as at the HTTP door
     picked -> the gateway sends it there -> its answer passes by here, and is counted -> over
+                                               '- the client's deadline: ended, there too
 
 A request counts at its server until its answer has passed, or the gateway says no more of it.
 """
@@ -13,7 +14,7 @@ import asyncio
 from typing import Any
 
 from cluster.deadline import end_now
-from cluster.errors import Cancelled, NotReady, SplitserveError, status_of
+from cluster.errors import Cancelled, DeadlineExceeded, NotReady, SplitserveError, status_of
 from cluster.generation import Usage
 from cluster.logs import bind_request, get_logger
 from protos import ext_proc_pb2 as wire
@@ -22,7 +23,7 @@ from router.dispatch.passing import Passing
 from router.front.caller import caller_of
 from router.front.doors import DoorContext
 from router.front.refusals import internal_error
-from router.front.spending import reserved, settle
+from router.front.spending import answer_tokens, reserved, settle
 from router.grpc_front.call_places import CallPlaces
 from router.picker.gateway_call import GatewayCall
 from router.picker.gateway_messages import picked, refused, told
@@ -87,7 +88,9 @@ class EndpointPicker:
             await self._refuse(call, internal_error(), ids.echoed)
 
     async def _refuse(self, call: GatewayCall, error: SplitserveError, request_id: str) -> None:
-        if not call.is_picked:
+        """Where an answer has begun the gateway breaks it off, at the client and at the server,
+        which knows of no deadline: that is for a client's own alone."""
+        if not call.is_picked or isinstance(error, DeadlineExceeded):
             await call.say(refused(error, request_id, self._door.chance.random))
 
     async def _answered(self, call: GatewayCall, came: Incoming) -> None:
@@ -108,6 +111,8 @@ class EndpointPicker:
                 raise
             finally:
                 settle(reservation, checked.prepared, outcome.num_made, outcome.error)
+            if outcome.cut is not None:
+                raise outcome.cut
             if last is not None:
                 await call.pass_on(last)
 
@@ -138,18 +143,24 @@ class EndpointPicker:
         self, call: GatewayCall, passed: PassedRequest, outcome: _Outcome
     ) -> wire.ProcessingRequest | None:
         """Until the gateway has no more to say, or the request's time is over: then it counts no
-        more, and the answer goes on without us. The last part of it is still to be passed on."""
-        last, is_late = None, False
+        more. The last part of it is still to be passed on."""
+        last, late = None, list[DeadlineExceeded]()
         try:
             async with asyncio.timeout(None) as limit:
-                watch = passed.watched(lambda why: end_now(limit))
+
+                def on_late(why: DeadlineExceeded) -> None:
+                    late.append(why)
+                    end_now(limit)
+
+                watch = passed.watched(on_late)
                 try:
                     last = await self._passed_on(call, passed, outcome)
                 finally:
                     watch.stop()
         except TimeoutError:
-            is_late = True
-        outcome.end(passed, is_silent=is_late)
+            outcome.lapse(passed, late[0])
+        else:
+            outcome.end(passed)
         return last
 
     async def _passed_on(
@@ -180,6 +191,8 @@ class _Outcome:
         self.checked = checked
         self.error: SplitserveError | None = None
         """For its bill: it was refused, here or there."""
+        self.cut: DeadlineExceeded | None = None
+        """The client's deadline, by which the answer ends."""
         self.num_made = 0
         self.is_over = False
         self._status = 0
@@ -204,22 +217,34 @@ class _Outcome:
             self.num_made += (num_events := self._watch.take(piece.body))
             passed.made(0 if is_whole else num_events)
 
-    def end(self, passed: PassedRequest, *, is_silent: bool) -> None:
-        """No more of it comes. What no usage tells is what was seen, and where nothing was
-        seen what such answers usually have: nobody gets them for nothing."""
-        if not self._is_good and self._status:
-            return
-        routed = passed.request
-        usage = self._watch.usage(passed.expected_cached)
-        if usage is None:
-            guessed = routed.expected_tokens or routed.sampling.max_tokens
-            made = self.num_made or guessed * routed.num_choices
-            usage = Usage(len(routed.token_ids), made, passed.expected_cached)
-        self.num_made = usage.completion_tokens
-        if is_silent:
-            passed.fell_silent()
-        else:
+    def end(self, passed: PassedRequest) -> None:
+        """No more of it comes."""
+        if self._is_good or not self._status:
+            usage = self._usage(passed)
+            self.num_made = usage.completion_tokens
             passed.ended(usage)
+
+    def lapse(self, passed: PassedRequest, why: DeadlineExceeded) -> None:
+        """No more of it is waited for: by the client's deadline it is broken off. By the router's
+        own limits it goes on without us, who may see nothing of it, and costs all that was
+        reserved."""
+        if passed.request.limits.client_is_late:
+            self.cut = why
+        if self._is_good or not self._status:
+            self.num_made = self._usage(passed).completion_tokens
+            if self.cut is None:
+                self.num_made = max(self.num_made, answer_tokens(self.checked.prepared))
+            passed.fell_silent(why, num_tokens=self.num_made)
+
+    def _usage(self, passed: PassedRequest) -> Usage:
+        """What none tells is what was seen, and where nothing was seen what such answers usually
+        have: nobody gets them for nothing."""
+        if (told := self._watch.usage(passed.expected_cached)) is not None:
+            return told
+        routed = passed.request
+        guessed = routed.expected_tokens or routed.sampling.max_tokens
+        made = self.num_made or guessed * routed.num_choices
+        return Usage(len(routed.token_ids), made, passed.expected_cached)
 
     @property
     def _is_good(self) -> bool:

@@ -30,6 +30,10 @@ class HttpVllm:
     heads: list[dict[str, str]] = field(default_factory=list)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
     """Streams wait for it after their first token."""
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    """Generations wait for it before all."""
+    num_broken_off: int = 0
+    """Streams that their client left."""
     status: int = 200
     is_well: bool = True
     num_made: int | None = None
@@ -46,6 +50,7 @@ class HttpVllm:
         body = msgspec.json.decode(await request.body())
         self.asked.append(body)
         self.heads.append(dict(request.headers))
+        await self.answers.wait()
         if self.status != 200:
             return Response(b'{"error":{"message":"no"}}', self.status)
         if body.get("stream"):
@@ -59,7 +64,11 @@ class HttpVllm:
             told = {"choices": [{"index": 0, "text": f"{self.address} "}]}
             yield b"data: %b\n\n" % msgspec.json.encode(told)
             if place == 0:
-                await self.goes_on.wait()
+                try:
+                    await self.goes_on.wait()
+                except asyncio.CancelledError:
+                    self.num_broken_off += 1
+                    raise
         yield b"data: [DONE]\n\n"
 
     async def tokenize(self, request: Request) -> Response:
@@ -110,11 +119,13 @@ async def http_vllm() -> AsyncIterator[HttpVllm]:
     await server.startup()
     fake.port = server.servers[0].sockets[0].getsockname()[1]
     fake.goes_on.set()
+    fake.answers.set()
     ticking = asyncio.create_task(server.main_loop())
     try:
         yield fake
     finally:
         fake.goes_on.set()
+        fake.answers.set()
         server.should_exit = True
         await ticking
         await server.shutdown()

@@ -121,6 +121,33 @@ async def test_a_client_that_leaves_frees_its_place(mode: str, tmp_path: Path) -
         await until(lambda: router.num_in_flight == 0, "its place is free")
 
 
+@BOTH_MODES
+async def test_an_answer_ends_at_its_clients_deadline_at_the_server_too(
+    mode: str, tmp_path: Path
+) -> None:
+    async with gateway(mode, tmp_path, num_servers=1) as (client, router):
+        (server,) = router.servers
+        server.goes_on.clear()
+        asked = prompt("one") | {"stream": True}
+        head = {"x-request-timeout": "1"}
+        with pytest.raises(httpx.RemoteProtocolError):
+            async with client.stream("POST", "/v1/completions", json=asked, headers=head) as answer:
+                assert answer.status_code == 200
+                async for _ in answer.aiter_lines():
+                    assert router.num_in_flight == 1
+        await until(lambda: server.num_broken_off == 1, "the server stops")
+        assert router.num_in_flight == 0
+
+
+@BOTH_MODES
+async def test_who_has_no_answer_by_its_deadline_is_told_so(mode: str, tmp_path: Path) -> None:
+    async with gateway(mode, tmp_path, num_servers=1) as (client, router):
+        router.servers[0].answers.clear()
+        head = {"x-request-timeout": "1"}
+        answer = await client.post("/v1/completions", json=prompt("one"), headers=head)
+        assert answer.status_code == 504 and answer.json()["error"]["code"] == "deadline_exceeded"
+
+
 async def test_a_pool_without_servers_answers_503(tmp_path: Path) -> None:
     mode = "FULL_DUPLEX_STREAMED"
     async with gateway(mode, tmp_path, num_servers=1, worker_lease_s=0.3) as (client, router):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +16,8 @@ from router.dispatch import server_patience
 from router.fleet.stage import RequestStage
 from tests.router.front_fakes import until
 from tests.router.picker.behind import Behind, behind
-from tests.router.picker.gateway import BODY, Call, endpoint_of, gateway_call
+from tests.router.picker.gateway import BODY, Call, endpoint_of, gateway_call, refusal_of
+from tests.router.picker.test_endpoint_picker import key_of, secret_of
 
 EVENT = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
 END = b'data: {"choices":[],"usage":{"prompt_tokens":38,"completion_tokens":3}}\n\ndata: [DONE]\n\n'
@@ -146,3 +149,36 @@ async def test_a_server_that_stands_gets_no_more_while_another_is_there(
                 assert endpoint_of(await call.ask(BODY)) == router.servers[1].address
             await waits.answered(200, EVENT, ends=False)
             assert item.cooldown.is_trusted
+
+
+@pytest.mark.parametrize(
+    "pieces", [None, (), (EVENT,)], ids=["nothing", "its head", "its first token"]
+)
+async def test_an_answer_ends_at_its_clients_deadline_at_the_server_too(
+    pieces: tuple[bytes, ...] | None,
+) -> None:
+    async with behind(1) as router, gateway_call(router.picker) as call:
+        assert endpoint_of(await call.ask(STREAMED, head={"x-request-timeout": "0.3"}))
+        await call.rest_of_body()
+        if pieces is not None:
+            await call.answered(200, *pieces, ends=False)
+        status, error = refusal_of(await call.hear())
+        assert (status, error["code"]) == (504, "deadline_exceeded")
+        await until(lambda: router.num_in_flight == 0, "it counts no more")
+        (trace,) = traces(router)
+        assert trace.arrival.end == "deadline_exceeded" and "0.3 s" in trace.arrival.error
+
+
+async def test_an_answer_that_goes_on_unseen_costs_all_that_it_may_get(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [key_of("a") | {"output_tokens_per_minute": 70}]}))
+    head = {"authorization": f"Bearer {secret_of('a')}"}
+    asked = STREAMED | {"max_tokens": 64}
+    async with behind(1, api_keys=str(keys), stream_timeout_s=0.3) as router:
+        async with gateway_call(router.picker) as call:
+            await call.ask(asked, head=head)
+            await call.rest_of_body()
+            await call.answered(200, EVENT, ends=False)
+            await until(lambda: router.num_in_flight == 0, "it is waited for no longer")
+        async with gateway_call(router.picker) as call:
+            assert refusal_of(await call.ask(asked, head=head))[0] == 429
