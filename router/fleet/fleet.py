@@ -233,7 +233,7 @@ class Fleet:
             if hold.kind is not before.kind:
                 note_hold(self.diary, worker_id, hold)
                 _log.info("a worker is held", worker_id=worker_id, hold=hold.kind or "no more")
-        self.changes.announce()
+            self.changes.announce()
 
     def _add(self, state: MemberState) -> None:
         member = state.member

@@ -71,8 +71,7 @@ class FleetWords:
         words = [self._word_of(item) for item in self._fleet.members]
         waits = self.line is not None and self.line.num_queued > 0
         rests, beat = self._estimates.rests(), 1 + int(self._clock() / BEAT_S)
-        known = self._fleet.holds.known.items()
-        holds = {worker_id: HoldWord(hold.kind, hold.number) for worker_id, hold in known}
+        holds = self._hold_words()
         return RouterWord(VERSION, words, self._load_digest(), rests, waits, beat, holds)
 
     def packed(self) -> bytes:
@@ -91,7 +90,7 @@ class FleetWords:
             self.line.look()
         for _, said in self._others.router_words():
             for worker_id, told in said.holds.items():
-                self._fleet.holds.hear(worker_id, told.hold)
+                self._fleet.holds.hear(worker_id, told.hold, told.over_s)
         self._estimates.hear([word.rests for _, word in self._others.router_words()])
         for name, worker in self.agreement.compare(self._others.words(), self._clock()):
             _log.warning(
@@ -104,6 +103,13 @@ class FleetWords:
         """Workers that another router has, and this one has not."""
         own = {item.key for item in self._fleet.members}
         return frozenset(word.key for _, word in self._others.words() if word.key not in own)
+
+    def _hold_words(self) -> dict[str, HoldWord]:
+        holds = self._fleet.holds
+        return {
+            worker_id: HoldWord(hold.kind, hold.number, holds.over_s(worker_id))
+            for worker_id, hold in holds.known.items()
+        }
 
     def _word_of(self, item: FleetMember) -> WorkerWord:
         key, given = item.key, item.given

@@ -54,6 +54,8 @@ class HoldWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     kind: HoldKind
     number: Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+    over_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """For how long it has been over."""
 
     @property
     def hold(self) -> WorkerHold:

@@ -56,3 +56,57 @@ def test_of_too_many_those_that_are_over_go_first(monkeypatch: pytest.MonkeyPatc
 
 def test_an_order_has_no_larger_number_than_travels() -> None:
     assert WorkerHold(HoldKind.DRAIN, MAX_NUMBER).then(HoldKind.NONE).number == MAX_NUMBER
+
+
+def talk(one: Holds, other: Holds) -> None:
+    """As routers do, each of what it knows."""
+    for teller, hearer in ((one, other), (other, one)):
+        for worker_id, hold in teller.known.items():
+            hearer.hear(worker_id, hold, teller.over_s(worker_id))
+
+
+def test_two_routers_that_tell_each_other_forget_what_is_over_all_the_same() -> None:
+    time = VirtualTime()
+    one, other = new_holds(time), new_holds(time)
+    one.order("over", HoldKind.DRAIN)
+    one.forget("over")
+    for _ in range(30):
+        talk(one, other)
+        talk(other, one)
+        time.now_s += 3600 + 1
+    assert not one.known and not other.known
+
+
+def test_what_is_heard_makes_no_way_for_itself_but_for_a_hold_among_those_that_are_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_HOLDS", 3)
+    holds = new_holds(VirtualTime())
+    for name in "abc":
+        holds.order(name, HoldKind.CORDON)
+    holds.forget("a")
+    holds.hear("d", WorkerHold(HoldKind.NONE, 2))
+    assert set(holds.known) == {"a", "b", "c"}
+    holds.hear("d", WorkerHold(HoldKind.CORDON, 1))
+    assert set(holds.known) == {"b", "c", "d"}
+    holds.hear("e", WorkerHold(HoldKind.CORDON, 1))
+    assert set(holds.known) == {"b", "c", "d"}
+    holds.hear("b", WorkerHold(HoldKind.NONE, 2))
+    assert not holds.of("b").is_on
+
+
+def test_full_routers_have_no_more_to_tell_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HOLDS", 3)
+    changed = list[str]()
+    time = VirtualTime()
+    one, other = (Holds(lambda name, hold: changed.append(name), time) for _ in range(2))
+    for name in "abc":
+        one.order(name, HoldKind.DRAIN)
+        one.forget(name)
+    talk(one, other)
+    one.order("d", HoldKind.DRAIN)
+    talk(one, other)
+    assert one.of("d").is_on and other.of("d").is_on
+    changed.clear()
+    talk(one, other)
+    assert not changed

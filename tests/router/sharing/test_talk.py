@@ -13,6 +13,7 @@ from cluster.cache_change import CacheChange, CachedBlock
 from cluster.config import RouterOptions
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
+from cluster.membership.hold import HoldKind
 from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
@@ -336,3 +337,14 @@ async def test_routers_know_together_what_a_handoff_costs() -> None:
     routers.clock.advance(BELIEVED_S + 1)
     await routers.tick()
     assert {each.handoff_ms for each in estimates} == {DEFAULT_HANDOFF_MS}
+
+
+async def test_routers_tell_for_how_long_a_hold_has_been_over() -> None:
+    """And so no router hears of one anew that it has forgotten."""
+    routers = Routers("one", "two")
+    one, two = (plane.fleet.holds for plane in routers.planes)
+    one.order("gone", HoldKind.DRAIN)
+    one.forget("gone")
+    routers.clock.advance(600.0)
+    await routers.tick()
+    assert 600 <= two.over_s("gone") < 601
