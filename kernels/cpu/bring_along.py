@@ -5,6 +5,7 @@ An image's build runs it: its containers have no compiler, and no folder beside 
 
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from kernels.cpu.native_sources import bring_along
 
 
 def main() -> None:
-    """Prints what it has built."""
+    """Prints what it has built, and says where that is nothing."""
     for folder in sys.argv[1:]:
-        for path in bring_along(Path(folder)):
+        paths = bring_along(Path(folder))
+        for path in paths:
             print(path)
+        if not paths:
+            print(f"{folder}: nothing for {platform.machine()}, torch computes", file=sys.stderr)
 
 
 if __name__ == "__main__":

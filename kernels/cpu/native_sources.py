@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
@@ -22,6 +23,7 @@ from kernels.cpu.native_build import BuildFailed, Report, build
 _NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vbmi", "avx512_bf16")
 _OPTIONAL = {"avx512_vnni": "-mavx512vnni"}
 """What some kernels need, and its option; without it they are left out of the library."""
+_MACHINE = "x86_64"
 _FLAGS = (
     "-O3",
     "-std=c++17",
@@ -55,7 +57,10 @@ def load_sources(sources: Path, folder: Path, report: Report = lambda _: None) -
 
 def bring_along(sources: Path) -> list[Path]:
     """Builds what any CPU that has AVX-512 may want of `sources`, for images whose machines have no
-    compiler; it asks nothing of the CPU that is here. Raises NativeUnavailable."""
+    compiler; it asks nothing of the CPU that is here. Nothing on machines of another architecture,
+    none of whose CPUs has AVX-512. Raises NativeUnavailable."""
+    if platform.machine() != _MACHINE:
+        return []
     compiler = _compiler()
     variants = [
         _flags({*_NEEDED, *chosen})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
@@ -126,3 +129,16 @@ def test_all_native_sources_are_compiled_before() -> None:
     assert set(named.split()) == folders
     for folder in folders:
         assert f"{folder.removesuffix('native')}built" in run
+
+
+def test_images_of_workers_are_made_where_no_native_source_can_be_compiled(tmp_path: Path) -> None:
+    """The stage's own words, beside a Python that compiles nothing."""
+    (run,) = stages()["native"].all("RUN")
+    for folder in ("kernels/cpu", "ranks/collectives", "ranks/plans", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "bin/python").symlink_to("/bin/true")
+    words = re.sub(r"(?<=\s)/native\b", f"{tmp_path}/native", run)
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", words], cwd=tmp_path, env=environ, check=True)
+    made = {str(path.relative_to(tmp_path / "native")) for path in tmp_path.rglob("native/*/*/*")}
+    assert made == {"kernels/cpu/built", "ranks/collectives/built", "ranks/plans/built"}

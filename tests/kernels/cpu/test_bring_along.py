@@ -5,6 +5,7 @@ The sources here use no instruction that a CPU could lack.
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import kernels.cpu.native_sources as native
+from kernels.cpu.bring_along import main
 
 
 @pytest.fixture
@@ -73,3 +75,16 @@ def test_the_build_asks_nothing_of_the_cpu_that_is_here(
 ) -> None:
     monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset())
     assert [path.suffix for path in native.bring_along(sources)] == [".so", ".so"]
+
+
+def test_where_no_cpu_has_these_instructions_nothing_is_compiled_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its compiler refuses the options."""
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["bring_along", str(tmp_path / "native")])
+    main()
+    said = capsys.readouterr()
+    assert said.out == "" and "native: nothing for aarch64" in said.err
+    assert not (tmp_path / "built").exists()
