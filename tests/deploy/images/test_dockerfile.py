@@ -109,6 +109,13 @@ def test_a_gpu_s_worker_has_what_triton_and_the_container_toolkit_ask_for() -> N
     assert not any(line.startswith("triton") for line in extras["worker-cpu"])
 
 
+def test_ranks_of_several_hosts_find_the_verbs_that_nccl_loads_by_name() -> None:
+    """NIXL's wheel has its own, under a name that NCCL does not ask for."""
+    installs = " ".join(run for stage in line_of("worker-cuda") for run in stage.all("RUN"))
+    asked = re.findall(r"apt-get install -qy --no-install-recommends (.*?) &&", installs)
+    assert {"libibverbs1", "ibverbs-providers"} <= set(" ".join(asked).split())
+
+
 def test_what_comes_in_is_what_is_installed() -> None:
     lines = (PROJECT / ".dockerignore").read_text().split()
     assert lines[0] == "*"
@@ -116,6 +123,15 @@ def test_what_comes_in_is_what_is_installed() -> None:
     packages = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     beside = {"pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
     assert let_in == {name.rstrip("*") for name in packages} | beside
+
+
+def test_a_file_of_our_own_that_does_not_compile_ends_every_image() -> None:
+    """Those of others may not, in the images of workers; theirs stand on a strict stage."""
+    (strict,) = [run for run in stages()["router-build"].all("RUN") if "compileall" in run]
+    assert "||" not in strict and strict.endswith("unchecked-hash /opt/splitserve/lib")
+    assert any("--from=router-build" in copy for copy in stages()["native"].all("COPY"))
+    for stage in ("worker-cpu-build", "worker-cuda-build"):
+        assert any("--from=native" in copy for copy in stages()[stage].all("COPY"))
 
 
 def test_all_native_sources_are_compiled_before() -> None:
