@@ -392,6 +392,26 @@ def test_the_key_that_is_made_opens_the_router_and_the_token_is_a_secret(tmp_pat
     assert "Secret" not in {m["kind"] for m in rendered(SECRETS).manifests}
 
 
+@pytest.mark.parametrize(
+    ("options", "least_s"),
+    [
+        ({"handOnS": 300}, 300),
+        ({"handOnS": 40.5, "drainTimeoutS": 10}, 41),
+        ({"handOnS": 5, "drainTimeoutS": 90.5}, 91),
+        ({"drainTimeoutS": 5}, 20),
+        ({}, 30),
+    ],
+)
+def test_a_worker_is_not_killed_while_it_drains_or_hands_its_cache_on(
+    options: dict[str, float], least_s: int
+) -> None:
+    ranks = {"hosts": 2, "options": {**options, "tensorParallelSize": 2}}
+    pods = rendered({"pools": {"decode": ranks, "prefill": {"options": options}}}).pods
+    graces = {name: pod["spec"].get("terminationGracePeriodSeconds") for name, pod in pods.items()}
+    assert graces["demo-prefill"] == graces["demo-decode"] == least_s + 30
+    assert graces["demo-decode-1"] == least_s + 45, "a follower outlasts its leader"
+
+
 def test_a_pool_for_each_type_of_gpu_takes_its_devices_and_drains_as_long_as_it_may() -> None:
     release = rendered(GPUS)
     assert set(release.kind("Deployment")) == {
