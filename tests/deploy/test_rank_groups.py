@@ -232,6 +232,14 @@ def test_a_ray_cluster_that_asks_nobody_for_a_token_is_joined_only_by_who_says_s
             {"hosts": 2, "gpus": {"count": 4}, "options": {"tensorParallelSize": 16}},
             "hosts (2) have gpus.count (4) each",
         ),
+        (
+            {"hosts": 2, "gpus": {"count": 8}, "options": {"tensorParallelSize": 8}},
+            "pools.decode.gpus.count: hosts (2) have 8 each, and options.tensorParallelSize is 8",
+        ),
+        (
+            {"hosts": 2, "gpus": {"count": 8}, "options": {"tensorParallelSize": 12}},
+            "make it their product (16)",
+        ),
         ({"options": {"rayListen": "10.0.0.1:1"}}, "rayListen"),
     ],
 )
