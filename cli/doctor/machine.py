@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import resource
 import shutil
@@ -24,6 +25,8 @@ MIN_DISK_BYTES = 512 * 2**20
 GOOD_SHM_BYTES = 64 * 2**20
 GOOD_MEMLOCK_BYTES = 1 * 2**30
 MIN_OPEN_FILES = 1024
+_RDMA_CARDS = Path("/sys/class/infiniband")
+_VERBS = "libibverbs.so.1"
 _BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 _VECTOR_FLAGS = ("avx512f", "avx2", "asimd")
 
@@ -36,6 +39,7 @@ def machine_checks(ports: tuple[int, int]) -> list[Check]:
         Check("memory", _memory),
         Check("shm", _shared_memory),
         Check("memlock", _memlock),
+        *([Check("verbs", _verbs)] if _rdma_cards() else []),
         Check("files", _open_files),
         Check("cache", _cache),
         Check("port", partial(_port, http, "--port")),
@@ -86,6 +90,24 @@ def _memlock() -> Finding:
     if limit >= GOOD_MEMLOCK_BYTES:
         return fine(text)
     return poor(text, "RDMA cannot register a KV pool: ulimit -l unlimited, or add IPC_LOCK")
+
+
+def _rdma_cards() -> list[str]:
+    return sorted(path.name for path in _RDMA_CARDS.iterdir()) if _RDMA_CARDS.is_dir() else []
+
+
+def _verbs() -> Finding:
+    """NCCL loads them by that name; NIXL's wheel has its own, under another."""
+    cards = f"RDMA over {', '.join(_rdma_cards())}"
+    try:
+        ctypes.CDLL(_VERBS)
+    except OSError:
+        return poor(
+            f"{cards}: {_VERBS} is not installed",
+            "ranks of several hosts would talk over TCP: install libibverbs1 and ibverbs-providers "
+            "(rdma-core)",
+        )
+    return fine(f"{cards}: NCCL finds {_VERBS}")
 
 
 def _open_files() -> Finding:

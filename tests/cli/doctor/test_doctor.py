@@ -177,3 +177,19 @@ def test_a_gpu_that_torch_cannot_use_is_a_failure_with_driver_and_remedy(
     assert finding.verdict is Verdict.FAIL and "535.104.05" in finding.text
     assert "update the driver" in finding.hint and "--device cpu" in finding.hint
     assert software._torch(NvidiaHost(tmp_path)).verdict is Verdict.FAIL
+
+
+def test_cards_that_nccl_could_not_use_for_want_of_a_library_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(machine, "_RDMA_CARDS", tmp_path / "none")
+    assert "verbs" not in [check.name for check in machine.machine_checks((0, 0))]
+    (tmp_path / "mlx5_0").mkdir()
+    monkeypatch.setattr(machine, "_RDMA_CARDS", tmp_path)
+    assert "verbs" in [check.name for check in machine.machine_checks((0, 0))]
+    monkeypatch.setattr(machine, "_VERBS", "libnobody-has-this.so.1")
+    finding = machine._verbs()
+    assert finding.verdict is Verdict.WARN and "ibverbs-providers" in finding.hint
+    assert "mlx5_0: libnobody" in finding.text
+    monkeypatch.setattr(machine, "_VERBS", "libc.so.6")
+    assert machine._verbs().verdict is Verdict.OK
