@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.config import WorkerOptions
+from cluster.launcher.ray.bundles import OWN, WORKER_LABEL
 from cluster.launcher.ray.open_ray import open_ray_of
 from cluster.options import load_options
 from tests.deploy.chart import Manifest, Rendered, helm, refusal, rendered
@@ -196,6 +197,7 @@ def test_a_pod_that_uses_a_ray_cluster_is_a_node_of_it_and_asks_it_for_ranks() -
     command = container_of(release, "demo-decode")["command"][-1]
     assert "ray start --address=ray-head:6379" in command and "--num-gpus=1" in command
     assert command.endswith("&& exec splitserve decode-worker")
+    assert f" --labels={WORKER_LABEL}={OWN} " in command, "another worker's ranks would take it"
     (token,) = (item for item in release.env("demo-decode") if item["name"] == "RAY_AUTH_TOKEN")
     assert token["valueFrom"]["secretKeyRef"] == {"name": "ray", "key": "token"}
     first, *_ = release.kind("NetworkPolicy")["demo-workers"]["spec"]["ingress"]

@@ -4,6 +4,9 @@ GPU ranks                       one GPU each
 CPU ranks, the usual case       one CPU each
 CPU ranks, where any node       one of it each: an operator says how many a node takes, and
 offers `splitserve_rank`        which nodes take any
+
+A node with the label `splitserve-worker=own` (`ray start --labels`) was brought along by the worker
+that is on it: it takes that worker's first ranks, as many as it has room for, and nobody else's.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 RANK_RESOURCE = "splitserve_rank"
+WORKER_LABEL, OWN = "splitserve-worker", "own"
+_NODE_LABEL = "ray.io/node-id"
 _SHOWN = ("CPU", "GPU", RANK_RESOURCE)
 
 Resources = Mapping[str, float]
@@ -25,6 +30,8 @@ class NodeRoom:
     address: str
     total: Resources
     free: Resources
+    is_a_workers: bool = False
+    """Nobody's but of the worker that is there (WORKER_LABEL)."""
 
     @property
     def label(self) -> str:
@@ -46,12 +53,38 @@ def num_that_fit(bundle: Resources, room: Resources) -> int:
     return min(int(room.get(name, 0.0) // amount) for name, amount in bundle.items())
 
 
+def open_to(nodes: Sequence[NodeRoom], first_node: str | None) -> list[NodeRoom]:
+    """Where ranks of a worker on `first_node` may be."""
+    return [node for node in nodes if node.node_id == first_node or not node.is_a_workers]
+
+
+def num_pinned(
+    bundles: Sequence[Resources], nodes: Sequence[NodeRoom], first_node: str | None
+) -> int:
+    """How many of equal bundles, from the first on, have to be on `first_node`."""
+    if first_node is None:
+        return 0
+    own = [node for node in nodes if node.node_id == first_node and node.is_a_workers]
+    room = num_that_fit(bundles[0], own[0].total) if own else 1
+    return min(len(bundles), max(1, room))
+
+
+def selectors_of(
+    bundles: Sequence[Resources], nodes: Sequence[NodeRoom], first_node: str | None
+) -> list[dict[str, str]]:
+    """Of labels: what the node of each bundle has to say of itself. One whose label is missing is
+    no worker's."""
+    num_here = num_pinned(bundles, nodes, first_node)
+    here = [{_NODE_LABEL: first_node} for _ in range(num_here) if first_node is not None]
+    return here + [{WORKER_LABEL: f"!{OWN}"} for _ in range(len(bundles) - num_here)]
+
+
 def fits_one_node(
     bundles: Sequence[Resources], nodes: Sequence[NodeRoom], first_node: str | None
 ) -> bool:
     """Of nodes that are otherwise empty: of `first_node`, where the first bundle has to be there.
     All bundles are equal."""
-    allowed = [node for node in nodes if first_node in (None, node.node_id)]
+    allowed = [n for n in open_to(nodes, first_node) if first_node in (None, n.node_id)]
     return any(num_that_fit(bundles[0], node.total) >= len(bundles) for node in allowed)
 
 
@@ -62,7 +95,8 @@ def can_ever_fit(
     first = [node for node in nodes if node.node_id == first_node]
     if first_node is not None and (not first or num_that_fit(bundles[0], first[0].total) < 1):
         return False
-    return sum(num_that_fit(bundles[0], node.total) for node in nodes) >= len(bundles)
+    room = (num_that_fit(bundles[0], node.total) for node in open_to(nodes, first_node))
+    return sum(room) >= len(bundles)
 
 
 def order_of_bundles(nodes_of_bundles: Sequence[str]) -> tuple[int, ...]:
@@ -81,22 +115,28 @@ def table_of_what_is_asked(
     bundles: Sequence[Resources], nodes: Sequence[NodeRoom], first_node: str | None
 ) -> str:
     """Lines for the operator: each bundle, and each node with what is free of what it has."""
-    where = "on this node" if first_node is not None else "anywhere"
+    num_here = num_pinned(bundles, nodes, first_node)
     asked = [("bundle", "asked", "where")]
     asked += [
-        (str(index), _in_words(bundle), where if index == 0 else "anywhere")
+        (str(index), _in_words(bundle), "on this node" if index < num_here else "anywhere")
         for index, bundle in enumerate(bundles)
     ]
     free = [("node", "free", "of")]
     free += [
         (
-            node.label + (", this node" if node.node_id == first_node else ""),
+            node.label + _whose(node, first_node),
             _in_words(_shown(node.free, node.total, bundles)),
             _in_words(_shown(node.total, node.total, bundles)),
         )
         for node in nodes
     ]
     return "\n".join([*_aligned(asked), *_aligned(free)])
+
+
+def _whose(node: NodeRoom, first_node: str | None) -> str:
+    if node.node_id == first_node:
+        return ", this node"
+    return ", another worker's" if node.is_a_workers else ""
 
 
 def _shown(room: Resources, total: Resources, bundles: Sequence[Resources]) -> dict[str, float]:

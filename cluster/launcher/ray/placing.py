@@ -22,6 +22,8 @@ from cluster.launcher.ray.bundles import (
     can_ever_fit,
     fits_one_node,
     num_that_fit,
+    open_to,
+    selectors_of,
     table_of_what_is_asked,
 )
 from cluster.launcher.ray.library import RayHandle
@@ -33,7 +35,6 @@ _ONE_NODE_PATIENCE_S = 5.0
 """For a node that would hold all ranks, while others still hold a part of it: a replica that has
 just died gives its room back within a second or two."""
 _POLL_S = 0.05
-_NODE_LABEL = "ray.io/node-id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def check_size(
 def check_free(session: RaySession, bundles: Sequence[Resources]) -> None:
     """Raises ConfigError where nodes have less room now than equal bundles take. Asks for nothing,
     and so holds nothing: others may be sooner."""
-    nodes = session.nodes()
+    nodes = open_to(session.nodes(), None)
     if sum(num_that_fit(bundles[0], node.free) for node in nodes) < len(bundles):
         raise _refusal(session, bundles, None, "others hold it")
 
@@ -133,15 +134,12 @@ def _asked(
     strategy: str,
     first_node: str | None,
 ) -> RayHandle:
-    selectors: list[dict[str, str]] = [{} for _ in bundles]
-    if first_node is not None:
-        selectors[0] = {_NODE_LABEL: first_node}
     try:
         return session.ray.util.placement_group(
             [dict(bundle) for bundle in bundles],
             strategy=strategy,
             name=name,
-            bundle_label_selector=selectors,
+            bundle_label_selector=selectors_of(bundles, session.nodes(), first_node),
         )
     except (session.ray.exceptions.RayError, ValueError) as cause:
         raise ConfigError(

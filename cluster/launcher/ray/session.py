@@ -25,7 +25,7 @@ from typing import Any
 
 import cluster
 from cluster.errors import ConfigError
-from cluster.launcher.ray.bundles import RANK_RESOURCE, NodeRoom
+from cluster.launcher.ray.bundles import OWN, RANK_RESOURCE, WORKER_LABEL, NodeRoom
 from cluster.launcher.ray.library import forwards_logs, ray_library
 from cluster.launcher.ray.open_ray import OpenRay
 from cluster.logs import get_logger
@@ -122,6 +122,7 @@ class RaySession:
                 node["NodeManagerAddress"],
                 node["Resources"],
                 free.get(node["NodeID"], {}),
+                node.get("Labels", {}).get(WORKER_LABEL) == OWN,
             )
             for node in self.ray.nodes()
             if node["Alive"]

@@ -58,9 +58,9 @@ def group_named(session: RaySession, name: str) -> Iterator[Any]:
 
 
 @contextmanager
-def another_node(raylets: Any) -> Iterator[Any]:
+def another_node(raylets: Any, **given: Any) -> Iterator[Any]:
     """A third raylet, which may be lost meanwhile."""
-    node = raylets.add_node(**NODE)
+    node = raylets.add_node(**NODE, **given)
     try:
         yield node
     finally:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import pytest
 
 from cluster.errors import ConfigError
+from cluster.launcher.ray.bundles import OWN, WORKER_LABEL
 from cluster.launcher.ray.placing import PLACE_TIMEOUT_S, check_free, group_of, place_group
 from cluster.launcher.ray.session import RaySession, check_somebody_listens
-from tests.ranks.ray.cluster_room import ONE, RANKS_PER_NODE, groups_that_stand, room_held
+from tests.ranks.ray.cluster_room import (
+    ONE,
+    RANKS_PER_NODE,
+    another_node,
+    groups_that_stand,
+    room_held,
+)
 
 
 def test_a_cluster_that_is_too_small_answers_with_a_table_of_what_was_asked_and_is_free(
@@ -59,6 +67,21 @@ def test_one_node_is_given_up_for_several_when_others_keep_a_part_of_it(
         mine = place_group(session, "mine", [ONE] * 2, first_node=session.node_id, timeout_s=1.5)
         assert mine.nodes[0] == session.node_id != mine.nodes[1]
         mine.remove(session)
+
+
+def test_what_a_worker_has_brought_along_is_its_own_and_the_first_that_it_takes(
+    raylets: Any, session: RaySession
+) -> None:
+    with another_node(raylets, labels={WORKER_LABEL: OWN}) as pod:
+        others = place_group(session, "others", [ONE] * (2 * RANKS_PER_NODE))
+        assert pod.node_id not in others.nodes
+        others.remove(session)
+        with pytest.raises(ConfigError, match="does not have that much"):
+            place_group(session, "many", [ONE] * (2 * RANKS_PER_NODE + 1))
+        own = place_group(session, "own", [ONE] * (RANKS_PER_NODE + 1), first_node=pod.node_id)
+        assert own.nodes[:RANKS_PER_NODE] == (pod.node_id,) * RANKS_PER_NODE
+        assert own.nodes[-1] != pod.node_id
+        own.remove(session)
 
 
 def test_a_group_that_is_gone_is_told(session: RaySession) -> None:

@@ -10,6 +10,7 @@ from cluster.launcher.ray.bundles import (
     can_ever_fit,
     fits_one_node,
     order_of_bundles,
+    selectors_of,
     table_of_what_is_asked,
 )
 
@@ -44,6 +45,34 @@ def test_room_is_judged_by_what_nodes_have_when_they_are_empty(
     bundles = [{"CPU": 1.0}] * num_ranks
     assert fits_one_node(bundles, nodes, first) == one_node
     assert can_ever_fit(bundles, nodes, first) == ever
+
+
+def worker_node(name: str, **total: float) -> NodeRoom:
+    return NodeRoom(name, f"10.0.0.{name}", total, total, True)
+
+
+def test_what_a_worker_has_brought_along_takes_its_own_ranks_and_nobody_elses() -> None:
+    nodes = [worker_node("1", GPU=1), worker_node("2", GPU=2), node("3", GPU=2)]
+    assert can_ever_fit([{"GPU": 1.0}] * 3, nodes, "1")
+    assert not can_ever_fit([{"GPU": 1.0}] * 4, nodes, "1"), "the second node is another's"
+    assert can_ever_fit([{"GPU": 1.0}] * 4, nodes, "2")
+    assert not can_ever_fit([{"GPU": 1.0}] * 3, nodes, None)
+    assert fits_one_node([{"GPU": 1.0}] * 2, nodes, None)
+    assert not fits_one_node([{"GPU": 1.0}] * 2, nodes[:2], None)
+
+
+def test_ranks_stay_with_their_worker_as_far_as_it_has_room_and_avoid_other_workers() -> None:
+    nodes = [worker_node("1", GPU=1), worker_node("2", GPU=2), node("3", GPU=2)]
+    ranks = [{"GPU": 1.0}] * 3
+    elsewhere = {"splitserve-worker": "!own"}
+    here = {"ray.io/node-id": "2"}
+    assert selectors_of(ranks, nodes, "2") == [here, here, elsewhere]
+    assert selectors_of(ranks[:1], nodes, "2") == [here]
+    assert selectors_of(ranks, nodes, "3") == [{"ray.io/node-id": "3"}, elsewhere, elsewhere]
+    assert selectors_of(ranks, nodes, None) == [elsewhere] * 3
+    table = table_of_what_is_asked(ranks, nodes, "2").splitlines()
+    assert [line.split("  ")[-1] for line in table[1:4]] == ["on this node"] * 2 + ["anywhere"]
+    assert ", another worker's" in table[5] and ", this node" in table[6]
 
 
 def test_ranks_are_ordered_by_node_after_the_conductor_and_its_neighbours() -> None:
