@@ -136,13 +136,14 @@ class SamplingOptions:
     """Which requests are traced, where traces are made at all: a router decides for its fleet."""
 
     trace_ratio: float = option(
-        1.0, "share of the requests without a traceparent that are traced", low=0, high=1
+        1.0, "share of the requests that are traced; see --trace-parent", low=0, high=1
     )
     trace_parent: str = option(
-        "decides",
-        "what a client's traceparent does. decides: its request is traced if it says so; joins: "
-        "only those of --trace-ratio of these are; ignored: it is not read",
-        choices=("decides", "joins", "ignored"),
+        "joins",
+        "what a client's traceparent does. joins: if it says so, its request is traced under it, "
+        "but only --trace-ratio of these are; decides: all of these are (behind a trusted proxy "
+        "that sets it); ignored: it is not read",
+        choices=("joins", "decides", "ignored"),
     )
 
 

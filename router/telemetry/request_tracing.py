@@ -67,11 +67,18 @@ class RequestTracing:
         if parent is None:
             mine = new_trace(self._draw)
             return mine if self._is_drawn(mine) else None
-        is_wanted = parent.is_sampled and (rule.trace_parent == "decides" or self._is_drawn(parent))
-        return parent if is_wanted else None
+        if not parent.is_sampled:
+            return None
+        if rule.trace_parent == "decides":
+            return parent
+        # by bits of our own: who names a trace would else choose an id that is drawn
+        return parent if self._is_in_share(self._draw(_RANDOM_BITS // 8)) else None
 
     def _is_drawn(self, context: TraceContext) -> bool:
-        """By the trace's own id, as OpenTelemetry's TraceIdRatioBased: services that draw the same
-        share have the same traces."""
-        drawn = int.from_bytes(context.trace_id) & ((1 << _RANDOM_BITS) - 1)
+        """By the id that we gave it, as OpenTelemetry's TraceIdRatioBased: services that draw the
+        same share have the same traces."""
+        return self._is_in_share(context.trace_id)
+
+    def _is_in_share(self, random: bytes) -> bool:
+        drawn = int.from_bytes(random) & ((1 << _RANDOM_BITS) - 1)
         return drawn < round(self._rule.trace_ratio * (1 << _RANDOM_BITS))

@@ -42,15 +42,23 @@ def test_a_share_of_the_requests_without_a_parent_is_traced(ratio: float, drawn:
     assert [each for each in (0, 49, 51, 100) if traced(rule, drawn=each)] == drawn
 
 
-def test_a_parent_decides_whatever_the_share() -> None:
-    assert traced(SamplingOptions(trace_ratio=0.0), WANTED) == TRACE
-
-
-def test_where_parents_join_they_force_nothing() -> None:
-    never, always = (SamplingOptions(trace_ratio=r, trace_parent="joins") for r in (0.0, 1.0))
+def test_as_it_comes_parents_join_and_force_nothing() -> None:
+    never, always = (SamplingOptions(trace_ratio=r) for r in (0.0, 1.0))
     assert traced(never, WANTED) is None
     assert traced(always, WANTED) == TRACE
     assert traced(always, UNWANTED) is None
+
+
+def test_an_id_that_a_client_has_chosen_is_not_what_is_drawn_by() -> None:
+    rule = SamplingOptions(trace_ratio=0.5, trace_parent="joins")
+    lowest = f"00-{TRACE[:16]}{'0' * 16}-00f067aa0ba902b7-01"
+    assert [traced(rule, lowest, drawn=drawn) is not None for drawn in (49, 51)] == [True, False]
+
+
+def test_where_a_trusted_proxys_parent_decides_it_does_so_whatever_the_share() -> None:
+    rule = SamplingOptions(trace_ratio=0.0, trace_parent="decides")
+    assert traced(rule, WANTED) == TRACE
+    assert traced(rule, UNWANTED) is None
 
 
 def test_where_parents_are_ignored_a_trace_begins_here() -> None:
