@@ -2,7 +2,7 @@
 
 A replica is a group. What a Deployment says of rolling updates these say otherwise:
 
-    on hold     a partition at or above the replicas: no group is of the new template
+    on hold     a partition above all replicas: no group gets the new template, nor one that is new
     before      no template is kept once all groups are of the new one: helm has it
 """
 
@@ -15,6 +15,8 @@ Object = Mapping[str, Any]
 
 GROUP, VERSION, PLURAL = "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"
 KIND = "LeaderWorkerSet"
+HELD_PARTITION = 1_000_000
+"""Above any number of replicas: a set that grows while it is held grows by the template before."""
 
 
 def is_group_set(pool: Object) -> bool:
@@ -41,7 +43,7 @@ def is_held(pool: Object) -> bool:
 
 def hold(pool: Object, *, is_paused: bool) -> list[Object]:
     """A JSON patch."""
-    partition = int(pool["spec"].get("replicas", 1)) if is_paused else 0
+    partition = HELD_PARTITION if is_paused else 0
     strategy = pool["spec"].get("rolloutStrategy") or {"type": "RollingUpdate"}
     rolling = strategy.get("rollingUpdateConfiguration") or {}
     new = {**strategy, "rollingUpdateConfiguration": {**rolling, "partition": partition}}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cluster.scaling.groups import HELD_PARTITION
 from tests.cli.test_scale_on_kubernetes import Release, deployment
 from tests.mini_cluster.cluster import MiniCluster, mini_cluster
 from tests.mini_cluster.leader_worker_definition import LEADER_WORKER_SETS
@@ -73,7 +74,7 @@ def test_a_rollout_of_groups_is_shown_held_and_goes_on_and_is_not_undone(release
     assert "large" in release.run("rollout", "status").stdout
     assert release.run("rollout", "pause", "large").returncode == 0
     rolling = release.groups()["rolloutStrategy"]["rollingUpdateConfiguration"]
-    assert rolling == {"maxUnavailable": 1, "maxSurge": 0, "partition": 1}
+    assert rolling == {"maxUnavailable": 1, "maxSurge": 0, "partition": HELD_PARTITION}
     assert "on hold" in release.run("rollout", "status", "large").stdout
     assert release.run("rollout", "resume", "large").returncode == 0
     rolling = release.groups()["rolloutStrategy"]["rollingUpdateConfiguration"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.scaling.groups import HELD_PARTITION
 from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.rollout import Rollouts
 from cluster.scaling.scaler import RefusalReason, ScaleOrder, ScaleRefused
@@ -49,11 +50,20 @@ async def test_a_rolling_update_of_groups_is_held_by_its_partition(api: PlayedDe
     assert pausing[0]["path"] == "/spec/paused"
     strategy = holding[0]["value"]
     rolling = strategy["rollingUpdateConfiguration"]
-    assert rolling == {"maxUnavailable": 1, "maxSurge": 0, "partition": 2}
+    assert rolling == {"maxUnavailable": 1, "maxSurge": 0, "partition": HELD_PARTITION}
     api.items["chat-decode"]["spec"]["rolloutStrategy"] = strategy
     assert [state.is_paused for state in await rollouts.status()] == [False, True]
     await rollouts.pause("decode", is_paused=False)
     assert api.patches[-1][1][0]["value"]["rollingUpdateConfiguration"]["partition"] == 0
+
+
+async def test_a_held_set_that_grows_is_held_still(api: PlayedDeployments) -> None:
+    rollouts = Rollouts(api, "chat")
+    await rollouts.pause("decode", is_paused=True)
+    api.items["chat-decode"]["spec"]["rolloutStrategy"] = api.patches[-1][1][0]["value"]
+    await KubernetesScaler(api, "chat").scale(ScaleOrder(pool="decode", size=7))
+    (state,) = await rollouts.status("decode")
+    assert state.is_paused
 
 
 async def test_an_undo_that_would_reach_groups_is_refused_before_anything_moves(
