@@ -1,18 +1,22 @@
 """The Scaler of a fleet that the chart has installed: its pools are Deployments, or
 LeaderWorkerSets where the ranks of a worker span hosts.
 
-A pool that gets smaller loses the pods that were named, by the cost of their deletion, and else
-those that Kubernetes chooses; each drains before it ends.
+A pool that gets smaller loses the pods that were named (named_pod.py), and else those that
+Kubernetes chooses; each drains before it ends.
 A disruption budget guards evictions and not this: at least one worker always stays. What a quota
 forbids is known when a pod is to be made; the pool says it then.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
+from cluster.deadline import Sleep
+from cluster.errors import SplitserveError
 from cluster.scaling.groups import Object, is_group_set, pods_of_a_worker
 from cluster.scaling.kubernetes_api import DeploymentsApi
+from cluster.scaling.named_pod import NamedPod
 from cluster.scaling.scaler import (
     PoolState,
     RefusalReason,
@@ -32,9 +36,10 @@ GPU_SUFFIX = "/gpu"
 class KubernetesScaler:
     """See Scaler."""
 
-    def __init__(self, api: DeploymentsApi, release: str) -> None:
+    def __init__(self, api: DeploymentsApi, release: str, sleep: Sleep = asyncio.sleep) -> None:
         """`release`: of helm, or what `nameOverride` says."""
         self._api = api
+        self._sleep = sleep
         self._selector = selector_of(release)
 
     async def pools(self) -> Sequence[PoolState]:
@@ -42,15 +47,16 @@ class KubernetesScaler:
         return [pool_state(found) for found in await self._api.pools(self._selector)]
 
     async def scale(self, order: ScaleOrder) -> ScalePlan:
-        """See Scaler."""
+        """See Scaler. Raises NotSettled where a pod that was named does not go."""
         found = {pool_of(item): item for item in await self._api.pools(self._selector)}
         check_listed(self._api, order.pool, list(found))
         check_order(order, list(found))
         pool = found[order.pool]
         before = pool["spec"].get("replicas", 1)
-        for pod in order.leaving:
-            await self._lose_first(pod, order, pool)
-        await self._api.patch_scale(pool, order.size, is_dry_run=order.is_dry_run)
+        leaving = [NamedPod(self._api, pod, order.pool) for pod in order.leaving]
+        if leaving:
+            _check_can_be_named(pool)
+        await self._change(pool, order, leaving)
         return ScalePlan(
             pool=order.pool,
             size_before=before,
@@ -59,29 +65,50 @@ class KubernetesScaler:
             num_gpus=max(0, order.size - before) * gpus_of_a_worker(pool),
         )
 
-    async def _lose_first(self, pod: str, order: ScaleOrder, pool: Object) -> None:
-        """Raises ScaleRefused for what is no pod of it, and where nobody may choose."""
-        name = pool["metadata"]["name"]
-        if is_group_set(pool):
-            raise ScaleRefused(
-                RefusalReason.OPTIONS,
-                f"{order.pool} is a LeaderWorkerSet, which loses its last group: none can be named",
-            )
-        if not pod.startswith(f"{name}-"):
-            raise ScaleRefused(
-                RefusalReason.NO_SUCH_WORKER,
-                f"{pod} is no pod of {order.pool}, whose pods are called {name}-...",
-            )
+    async def _change(self, pool: Object, order: ScaleOrder, leaving: Sequence[NamedPod]) -> None:
         try:
-            await self._api.lose_first(pod, is_dry_run=order.is_dry_run)
-        except ScaleRefused as refusal:
-            if refusal.reason is not RefusalReason.NO_SUCH_POOL:
-                raise
-            raise ScaleRefused(RefusalReason.NO_SUCH_WORKER, refusal.message) from refusal
+            for pod in leaving:
+                await pod.price(label=POOL_LABEL, is_dry_run=order.is_dry_run)
+            await self._api.patch_scale(pool, order.size, is_dry_run=order.is_dry_run)
+        except (ScaleRefused, SplitserveError):
+            for pod in leaving:
+                await pod.take_back()
+            raise
+        if order.is_dry_run:
+            return
+
+        def is_smaller(now: Object) -> bool:
+            return (
+                pool_of(now) == order.pool
+                and is_seen(now)
+                and pool_state(now).num_present <= order.size
+            )
+
+        for pod in leaving:
+            await pod.see_it_go(self._selector, is_smaller, self._sleep)
 
     async def close(self) -> None:
         """See Scaler."""
         await self._api.close()
+
+
+def _check_can_be_named(pool: Object) -> None:
+    """Raises ScaleRefused where the pod that is named would not be the one that goes."""
+    state, status = pool_state(pool), pool.get("status") or {}
+    if is_group_set(pool):
+        raise ScaleRefused(
+            RefusalReason.OPTIONS,
+            f"{state.name} is a LeaderWorkerSet, which loses its last group: none can be named",
+        )
+    is_of_one_template = status.get("updatedReplicas", 0) == state.num_present
+    if not (is_seen(pool) and state.is_settled and is_of_one_template):
+        raise ScaleRefused(
+            RefusalReason.CHANGING,
+            f"{state.name} has {state.num_ready} of {state.num_wanted} pods ready"
+            f"{'' if is_of_one_template else ', of two templates'}: Kubernetes would end one that "
+            f"is not ready, whichever is named; see `splitserve rollout status {state.name}`, and "
+            "try again when all are ready",
+        )
 
 
 def selector_of(release: str) -> str:

@@ -41,8 +41,11 @@ class DeploymentsApi(Protocol):
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         """One that was listed, by a JSON patch: all of it or nothing."""
 
-    async def lose_first(self, pod: str, *, is_dry_run: bool) -> None:
-        """Of a Deployment that gets smaller, this pod goes before the others."""
+    async def pod(self, name: str) -> Object | None:
+        """None where there is none of that name."""
+
+    async def set_deletion_cost(self, pod: str, cost: str | None, *, is_dry_run: bool) -> None:
+        """Of a ReplicaSet's pods that are all ready, the cheapest goes first. None: as others."""
 
     async def close(self) -> None:
         """Idempotent."""
@@ -108,10 +111,21 @@ class ApiServer(DeploymentsApi):
             **kind,
         )
 
-    async def lose_first(self, pod: str, *, is_dry_run: bool) -> None:
+    async def pod(self, name: str) -> Object | None:
+        """See DeploymentsApi."""
+        try:
+            found = await self._called(self._core.read_namespaced_pod, name=name)
+        except ScaleRefused as refusal:
+            if refusal.reason is RefusalReason.NO_SUCH_POOL:
+                return None
+            raise
+        pod: Object = self._client.sanitize_for_serialization(found)
+        return pod
+
+    async def set_deletion_cost(self, pod: str, cost: str | None, *, is_dry_run: bool) -> None:
         """See DeploymentsApi."""
         dry_run = {"dry_run": "All"} if is_dry_run else {}
-        body = {"metadata": {"annotations": {DELETION_COST: LOST_FIRST}}}
+        body = {"metadata": {"annotations": {DELETION_COST: cost}}}
         await self._called(self._core.patch_namespaced_pod, name=pod, body=body, **dry_run)
 
     async def close(self) -> None:

@@ -11,10 +11,8 @@ import typer
 from cli.exit_code import ExitCode
 from cli.flip import FlipRequest, flip
 from cluster.identity import Role
-from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.scaler import RefusalReason, ScaleOrder, ScalePlan, ScaleRefused
 from tests.cli.test_scale import PlayedScaler
-from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment
 
 ROLES = {"prefill-0": "prefill", "prefill-1": "prefill", "decode-0": "decode"}
 
@@ -117,16 +115,3 @@ async def test_a_new_worker_that_does_not_start_leaves_the_old_one_where_it_is(
     assert await flip(scaler, asking(), heard, roles=ROLES) is ExitCode.FAILED
     assert scaler.sizes["prefill"] == 2 and heard.asked == []
     assert "decode-1 did not start" in capsys.readouterr().err
-
-
-async def test_on_kubernetes_the_pod_that_was_named_is_the_first_to_go() -> None:
-    api = PlayedDeployments(deployment("prefill", 2), deployment("decode", 1))
-    scaler = KubernetesScaler(api, "chat")
-    name = next(name for name in api.items if "prefill" in name)
-    order = ScaleOrder(pool="prefill", size=1, leaving=(f"{name}-7d9f-x2",))
-    plan = await scaler.scale(replace(order, is_dry_run=True))
-    assert plan.leaving == order.leaving and api.lost_first == []
-    await scaler.scale(order)
-    assert api.lost_first == [f"{name}-7d9f-x2"]
-    with pytest.raises(ScaleRefused, match="no pod of prefill"):
-        await scaler.scale(replace(order, leaving=("other-1",)))

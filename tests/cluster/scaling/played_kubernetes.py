@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster.scaling.groups import Object
-from cluster.scaling.kubernetes_api import DeploymentsApi
+from cluster.scaling.kubernetes_api import DELETION_COST, DeploymentsApi
 from cluster.scaling.scaler import ScaleRefused
 
 LABELS = "app.kubernetes.io/name=splitserve,app.kubernetes.io/instance=chat,splitserve/pool"
 
 
 class PlayedDeployments(DeploymentsApi):
-    """`refuses_with` is raised by what would change something."""
+    """`refuses_with` is raised by what would change something, `refuses_scale` by a scale alone.
+    `goes_instead`: of `pods`, whatever the cost of others."""
 
     def __init__(self, *items: dict[str, Any]) -> None:
         self.items = {item["metadata"]["name"]: item for item in items}
         self.sets: list[Object] = []
-        self.lost_first: list[str] = []
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.goes_instead = ""
         self.patches: list[tuple[str, Sequence[Object]]] = []
         self.refuses_with: ScaleRefused | None = None
+        self.refuses_scale: ScaleRefused | None = None
         self.hidden = ""
 
     async def pools(self, selector: str) -> Sequence[Object]:
@@ -33,15 +36,41 @@ class PlayedDeployments(DeploymentsApi):
 
     async def patch_scale(self, pool: Object, replicas: int, *, is_dry_run: bool) -> None:
         self._check()
+        if self.refuses_scale is not None and not is_dry_run:
+            raise self.refuses_scale
         name = pool["metadata"]["name"]
         if not is_dry_run:
+            is_less = replicas < self.items[name]["spec"]["replicas"]
             self.items[name]["spec"]["replicas"] = replicas
             self.items[name]["metadata"]["generation"] += 1
+            if is_less and self.pods:
+                self._lose_one(name)
 
-    async def lose_first(self, pod: str, *, is_dry_run: bool) -> None:
+    async def pod(self, name: str) -> Object | None:
+        return self.pods.get(name)
+
+    async def set_deletion_cost(self, pod: str, cost: str | None, *, is_dry_run: bool) -> None:
         self._check()
-        if not is_dry_run:
-            self.lost_first.append(pod)
+        if not is_dry_run and cost is None:
+            self.pods[pod]["metadata"]["annotations"].pop(DELETION_COST, None)
+        elif not is_dry_run:
+            self.pods[pod]["metadata"]["annotations"][DELETION_COST] = cost
+
+    def costs(self) -> dict[str, str]:
+        """Of the pods that have one."""
+        found = {
+            name: pod["metadata"]["annotations"].get(DELETION_COST)
+            for name, pod in self.pods.items()
+        }
+        return {name: cost for name, cost in found.items() if cost is not None}
+
+    def _lose_one(self, deployment: str) -> None:
+        """It drains for long; its Deployment no longer counts it."""
+        costs = {name: int(self.costs().get(name, 0)) for name in self.pods}
+        own = [name for name in self.pods if name.rsplit("-", 2)[0] == deployment]
+        going = self.goes_instead or min(own, key=costs.__getitem__)
+        self.pods[going]["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
+        self.get_ready()
 
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         self._check()
@@ -81,6 +110,16 @@ def deployment(pool: str, replicas: int, *, gpus: int = 0, revision: int = 1) ->
             "replicas": replicas,
             "template": {"spec": {"containers": [{"resources": {"limits": limits}}]}},
         },
+    }
+
+
+def pods_of(pool: str, *suffixes: str) -> dict[str, dict[str, Any]]:
+    """By name, of one template."""
+    names = [f"chat-{pool}-7d9f-{suffix}" for suffix in suffixes]
+    labels = {"splitserve/pool": pool}
+    return {
+        name: {"metadata": {"name": name, "labels": dict(labels), "annotations": {}}}
+        for name in names
     }
 
 
