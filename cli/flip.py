@@ -2,11 +2,14 @@
 
     side by side   a new worker starts in the other pool, ready
                    -> it takes over what the old one has cached -> the old one drains, and goes
-    one by one     where there is no room for both: the old one hands on to others, drains and goes
+    one by one     where there is no room for both, or as was asked: the old one hands on to others,
+                   drains and goes
                    -> the new one starts
 
 A role belongs to a process, so that the worker's name changes with it. A spare worker of the other
-pool takes the place at once, where there is one. Both pools are judged before anything is done.
+pool takes the place at once, where there is one. Both pools are judged before anything is done; an
+API server judges neither GPUs nor quotas, so that it shows when the new worker does not get ready:
+its pool then gets its old size again.
 
 exit code 0 done, 1 not agreed to, or not done in time, 3 nobody answers, 4 refused
 """
@@ -14,29 +17,26 @@ exit code 0 done, 1 not agreed to, or not done in time, 3 nobody answers, 4 refu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 import typer
 
 from cli.exit_code import ExitCode
+from cli.flip_plan import FlipPlan, FlipRequest, planned, show
 from cli.handed_on import hand_on, newest_event, say_handed_on
-from cli.json_output import print_data
 from cli.question import complained
 from cli.release import at_release
-from cli.table import Table
 from cli.terminal import complain, say
 from cluster.deadline import Deadline
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
-from cluster.identity import Role
 from cluster.join_token import operators_token
 from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.scaler import (
     NotSettled,
-    PoolState,
-    RefusalReason,
     ScaleOrder,
     ScalePlan,
     Scaler,
@@ -45,42 +45,12 @@ from cluster.scaling.scaler import (
 )
 from cluster.scaling.supervised import TIMEOUT_S, SupervisedScaler
 
-_NO_ROOM = (
-    RefusalReason.GPUS,
-    RefusalReason.ROOM,
-    RefusalReason.OPTIONS,
-    RefusalReason.QUOTA,
-)
-"""For one worker more, as long as the old one is there."""
 HandOn = Callable[[Sequence[str]], Awaitable[None]]
 """Called when these new workers are ready."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlipRequest:
-    """The command's words."""
-
-    worker_id: str
-    role: Role
-    is_dry_run: bool = False
-    waits: bool = False
-    """Until the old worker is gone, too."""
-    is_agreed: bool = False
-    deadline_s: float = 600.0
-    output: str = "table"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlipPlan:
-    """What is to be done."""
-
-    worker_id: str
-    growing: ScalePlan
-    shrinking: ScalePlan
-    is_side_by_side: bool
-    """The new worker is there before the old one goes."""
-    why_not: str = ""
-    """Why it is not, in words."""
+class _NotGrown(NotSettled):
+    """The new worker did not get ready, and its pool is as large as before."""
 
 
 def run_flip(address: str, request: FlipRequest) -> ExitCode:
@@ -98,6 +68,7 @@ def flip_in_release(named: str, request: FlipRequest) -> ExitCode:
     async def nothing_more(starting: Sequence[str]) -> None:
         """The pod itself does it."""
 
+    request = replace(request, release=named)
     return at_release(
         named, lambda api, release: flip(KubernetesScaler(api, release), request, nothing_more)
     )
@@ -131,8 +102,8 @@ async def flip(
 ) -> ExitCode:
     """`roles`: of all workers by id; None: pools know which are theirs."""
     try:
-        plan = await _plan(scaler, request, roles)
-        _show(plan, request.output)
+        plan = await planned(scaler, request, roles)
+        show(plan, request.output)
         if request.is_dry_run:
             return ExitCode.OK
         if not (request.is_agreed or typer.confirm("go on?", err=True)):
@@ -141,70 +112,15 @@ async def flip(
     except ScaleRefused as refusal:
         complain(f"refused ({refusal.reason}): {refusal.message}")
         return ExitCode.REFUSED
+    except _NotGrown as failure:
+        again = request.command(f"flip {request.worker_id} {request.place} --one-by-one")
+        complain(str(failure), remedy=f"{again}, where there is no room for both at once")
+        return ExitCode.FAILED
     except NotSettled as failure:
         complain(str(failure), remedy="see `splitserve status` and the worker's log")
         return ExitCode.FAILED
-    say(f"{request.worker_id} gave its place to a {request.role} worker")
+    say(f"{request.worker_id} gave its place to a worker of {plan.growing.pool}")
     return ExitCode.OK
-
-
-async def _plan(scaler: Scaler, request: FlipRequest, roles: Mapping[str, str] | None) -> FlipPlan:
-    """Raises ScaleRefused."""
-    pools = {state.name: state for state in await scaler.pools()}
-    leaving = _pool_of(request, pools, roles)
-    if pools[leaving].num_wanted < 2:
-        raise ScaleRefused(
-            RefusalReason.BELOW_ONE,
-            f"{request.worker_id} is the only worker of {leaving}; `splitserve scale {leaving}=2` "
-            "starts another one first",
-        )
-    shrink = ScaleOrder(
-        pool=leaving,
-        size=pools[leaving].num_wanted - 1,
-        leaving=(request.worker_id,),
-        is_dry_run=True,
-    )
-    shrinking = await scaler.scale(shrink)
-    wanted = pools[request.role].num_wanted + 1 if request.role in pools else 1
-    grow = ScaleOrder(pool=request.role, size=wanted, is_dry_run=True)
-    try:
-        growing, why_not = await scaler.scale(grow), ""
-    except ScaleRefused as refusal:
-        if refusal.reason not in _NO_ROOM:
-            raise
-        growing = ScalePlan(pool=request.role, size_before=wanted - 1, size=wanted)
-        why_not = refusal.message
-    return FlipPlan(
-        worker_id=request.worker_id,
-        growing=growing,
-        shrinking=shrinking,
-        is_side_by_side=not why_not,
-        why_not=why_not,
-    )
-
-
-def _pool_of(
-    request: FlipRequest, pools: Mapping[str, PoolState], roles: Mapping[str, str] | None
-) -> str:
-    """The worker's; of pools without names of workers the only other one. Raises ScaleRefused."""
-    other = Role.PREFILL if request.role is Role.DECODE else Role.DECODE
-    role = other if roles is None else roles.get(request.worker_id)
-    if role is None:
-        raise ScaleRefused(
-            RefusalReason.NO_SUCH_WORKER,
-            f"no worker {request.worker_id!r} has joined; `splitserve get workers` lists them",
-        )
-    if role == request.role:
-        raise ScaleRefused(
-            RefusalReason.OPTIONS, f"{request.worker_id} is a {request.role} worker already"
-        )
-    if role not in pools:
-        raise ScaleRefused(
-            RefusalReason.UNSUPERVISED if not pools else RefusalReason.NO_SUCH_POOL,
-            f"no supervisor keeps a pool of {role} workers: {request.worker_id} is started and "
-            "ended by whoever did so before",
-        )
-    return role
 
 
 async def _carry_out(
@@ -216,51 +132,72 @@ async def _carry_out(
     shrink = ScaleOrder(
         pool=plan.shrinking.pool, size=plan.shrinking.size, leaving=(plan.worker_id,)
     )
-    if plan.is_side_by_side:
-        starting = await _reach(scaler, grow, deadline)
-        say(f"{', '.join(starting.starting) or plan.growing.pool} is ready")
-        await hand_on_to(starting.starting)
-        if request.waits:
-            await _reach(scaler, shrink, deadline)
-        else:
-            await scaler.scale(shrink)
+    if not plan.is_side_by_side:
+        await _reach(scaler, shrink, deadline)
+        say(f"{plan.worker_id} has gone")
+        with _told(
+            f"{plan.worker_id} has gone, and no {grow.pool} worker is ready in its place",
+            request.command(f"scale {grow.pool}={grow.size}"),
+        ):
+            await _reach(scaler, grow, deadline)
         return
-    await _reach(scaler, shrink, deadline)
-    say(f"{plan.worker_id} has gone")
+    starting = await _grown(scaler, plan, request, deadline)
+    say(f"{', '.join(starting.starting) or plan.growing.pool} is ready")
+    await hand_on_to(starting.starting)
+    with _told(
+        f"{grow.pool} has a worker more than before, and {plan.worker_id} may have stayed",
+        request.command(f"scale {grow.pool}={plan.growing.size_before}"),
+    ):
+        await scaler.scale(shrink)
+    if request.waits:
+        await _settled(scaler, shrink, deadline)
+
+
+async def _grown(
+    scaler: Scaler, plan: FlipPlan, request: FlipRequest, deadline: Deadline
+) -> ScalePlan:
+    """One worker more, ready. Raises _NotGrown, ScaleRefused and SplitserveError."""
+    order = ScaleOrder(pool=plan.growing.pool, size=plan.growing.size)
+    begun = await scaler.scale(order)
+    before = plan.growing.size_before
+    with _told(
+        f"{order.pool} may keep a worker more than before, which takes the next room that is free",
+        request.command(f"scale {order.pool}={before}"),
+    ):
+        try:
+            await _settled(scaler, order, deadline)
+            return begun
+        except NotSettled as cause:
+            failure = _NotGrown(str(cause))
+        try:
+            await _give_back(scaler, replace(order, size=before, leaving=begun.starting))
+        except ScaleRefused as refusal:
+            raise NotSettled(f"{failure}; and not taken back: {refusal.message}") from refusal
+    say(f"{order.pool} is to have {before} again, as before; {plan.worker_id} stays")
+    raise failure
+
+
+async def _give_back(scaler: Scaler, order: ScaleOrder) -> None:
+    """Unless somebody was faster."""
+    wanted = {state.name: state.num_wanted for state in await scaler.pools()}
+    if wanted.get(order.pool, 0) > order.size:
+        await scaler.scale(order)
+
+
+@contextmanager
+def _told(what: str, remedy: str) -> Iterator[None]:
+    """How pools are if this fails, or is interrupted, and the command that mends it."""
     try:
-        await _reach(scaler, grow, deadline)
-    except (ScaleRefused, NotSettled):
-        complain(
-            f"{plan.worker_id} has gone, and no {plan.growing.pool} worker is there in its place",
-            remedy=f"splitserve scale {plan.growing.pool}={plan.growing.size}",
-        )
+        yield
+    except (ScaleRefused, NotSettled, SplitserveError, asyncio.CancelledError):
+        complain(what, remedy=remedy)
         raise
 
 
-async def _reach(scaler: Scaler, order: ScaleOrder, deadline: Deadline) -> ScalePlan:
-    plan = await scaler.scale(order)
+async def _reach(scaler: Scaler, order: ScaleOrder, deadline: Deadline) -> None:
+    await scaler.scale(order)
+    await _settled(scaler, order, deadline)
+
+
+async def _settled(scaler: Scaler, order: ScaleOrder, deadline: Deadline) -> None:
     await wait_until_ready(scaler, {order.pool: order.size}, deadline, asyncio.sleep)
-    return plan
-
-
-def _show(plan: FlipPlan, output: str) -> None:
-    if print_data(plan, output):
-        return
-    table = Table("POOL", "NOW", "THEN", "GPUS", "STARTING", "LEAVING")
-    for each in (plan.growing, plan.shrinking):
-        sizes = (str(each.size_before), str(each.size), str(each.num_gpus))
-        table.add(
-            each.pool, *sizes, ", ".join(each.starting) or "-", ", ".join(each.leaving) or "-"
-        )
-    table.print()
-    if plan.is_side_by_side:
-        say(
-            f"a {plan.growing.pool} worker starts and takes over what {plan.worker_id} has cached; "
-            f"then {plan.worker_id} drains: its requests end there or go on elsewhere"
-        )
-    else:
-        say(
-            f"there is no room for both at once ({plan.why_not}): {plan.worker_id} hands on what "
-            "others have room for, drains and goes; the rest of its cache is lost; then a "
-            f"{plan.growing.pool} worker starts"
-        )

@@ -9,7 +9,6 @@ import typer
 from cli.errors_shown import shows_errors
 from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, MaybeRelease
 from cli.output_form import ViewOutput, checked_view_form
-from cluster.identity import Role
 
 scale_app = typer.Typer(rich_markup_mode=None)
 
@@ -46,9 +45,12 @@ def scale(
 @shows_errors
 def flip(
     worker: Annotated[str, typer.Argument(help="as `get workers` lists it")],
-    role: Annotated[Role, typer.Argument(help="of the worker in its place")],
+    place: Annotated[str, typer.Argument(metavar="ROLE|POOL", help="of the worker in its place")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would do")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="until the old worker is gone")] = False,
+    one_by_one: Annotated[
+        bool, typer.Option("--one-by-one", help="the old one goes first")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
     deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of it all")] = 600.0,
     grpc: GrpcAddress = DEFAULT_ROUTER,
@@ -56,11 +58,13 @@ def flip(
     output: ViewOutput = "table",
 ) -> None:
     """Give a worker's place, and what it has cached, to one of the other role; 4: refused."""
-    from cli.flip import FlipRequest, flip_in_release, run_flip
+    from cli.flip import flip_in_release, run_flip
+    from cli.flip_plan import FlipRequest
 
     request = FlipRequest(
         worker_id=worker,
-        role=role,
+        place=place,
+        goes_first=one_by_one,
         is_dry_run=dry_run,
         waits=wait,
         is_agreed=yes,

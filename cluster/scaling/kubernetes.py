@@ -27,6 +27,7 @@ from cluster.scaling.scaler import (
 )
 
 POOL_LABEL = "splitserve/pool"
+COMPONENT_LABEL = "app.kubernetes.io/component"
 _FAILURES = {"ReplicaFailure": "True", "Progressing": "False"}
 """Conditions of a Deployment, as they are when something is in its way."""
 GPU_SUFFIX = "/gpu"
@@ -139,7 +140,15 @@ def pool_state(deployment: Object) -> PoolState:
         num_ready=status.get("readyReplicas", 0),
         generation=deployment["metadata"].get("generation", 0),
         problem=problem_of(deployment),
+        role=_role_of(deployment),
+        workers_begin=f"{deployment['metadata']['name']}-",
     )
+
+
+def _role_of(deployment: Object) -> str:
+    """As the chart labels it: decode-worker."""
+    component = deployment["metadata"]["labels"].get(COMPONENT_LABEL, "")
+    return str(component).removesuffix("-worker")
 
 
 def is_seen(deployment: Object) -> bool:

@@ -58,6 +58,10 @@ class PoolState:
     """Grows with every change of what is wanted."""
     problem: str = ""
     """Why the last change was not reached, if it was not."""
+    role: str = ""
+    """Of its workers; empty: its name is their role."""
+    workers_begin: str = ""
+    """With what the names of its workers begin; empty: names say nothing."""
 
     @property
     def is_settled(self) -> bool:

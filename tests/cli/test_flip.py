@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,8 +10,9 @@ import pytest
 import typer
 
 from cli.exit_code import ExitCode
-from cli.flip import FlipRequest, flip
-from cluster.identity import Role
+from cli.flip import flip
+from cli.flip_plan import FlipRequest
+from cluster.errors import WorkerLost
 from cluster.scaling.scaler import RefusalReason, ScaleOrder, ScalePlan, ScaleRefused
 from tests.cli.test_scale import PlayedScaler
 
@@ -45,8 +47,8 @@ class Heard:
         self.asked.append((tuple(starting), dict(self.scaler.sizes)))
 
 
-def asking(worker_id: str = "prefill-1", role: Role = Role.DECODE) -> FlipRequest:
-    return FlipRequest(worker_id=worker_id, role=role, is_agreed=True, waits=True)
+def asking(worker_id: str = "prefill-1", place: str = "decode") -> FlipRequest:
+    return FlipRequest(worker_id=worker_id, place=place, is_agreed=True, waits=True)
 
 
 async def test_the_new_worker_is_there_and_takes_over_before_the_old_one_goes() -> None:
@@ -68,7 +70,7 @@ async def test_without_room_for_both_the_old_one_goes_first_and_it_is_said_what_
     done = [(order.pool, order.size) for order in scaler.given if not order.is_dry_run]
     assert done == [("prefill", 1), ("decode", 2)]
     said = capsys.readouterr().err
-    assert "no room for both at once (there are 3 GPUs)" in said and "is lost" in said
+    assert "no room for both at once: there are 3 GPUs" in said and "is lost" in said
 
 
 async def test_a_dry_run_and_a_no_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +87,9 @@ async def test_a_dry_run_and_a_no_change_nothing(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (asking("decode-0", Role.PREFILL), "refused (below_one): decode-0 is the only worker"),
+        (asking("decode-0", "prefill"), "refused (below_one): decode-0 is the only worker"),
         (asking("prefill-9"), "refused (no_such_worker)"),
-        (asking("prefill-0", Role.PREFILL), "is a prefill worker already"),
+        (asking("prefill-0", "prefill"), "is a prefill worker already"),
     ],
 )
 async def test_what_cannot_be_is_refused_by_name(
@@ -114,4 +116,48 @@ async def test_a_new_worker_that_does_not_start_leaves_the_old_one_where_it_is(
     heard = Heard(scaler)
     assert await flip(scaler, asking(), heard, roles=ROLES) is ExitCode.FAILED
     assert scaler.sizes["prefill"] == 2 and heard.asked == []
-    assert "decode-1 did not start" in capsys.readouterr().err
+    assert scaler.sizes["decode"] == 1, "nobody is left who takes the next room"
+    assert scaler.given[-1].leaving == ("decode-1",)
+    said = capsys.readouterr().err
+    assert "decode-1 did not start" in said and "decode is to have 1 again" in said
+    assert "splitserve flip prefill-1 decode --one-by-one" in said
+
+
+async def test_what_cannot_be_taken_back_is_said_with_why_and_with_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Changing(Crowded):
+        async def scale(self, order: ScaleOrder) -> ScalePlan:
+            if order.size == self.sizes["decode"] - 1:
+                raise ScaleRefused(RefusalReason.CHANGING, "decode is on its way")
+            return await super().scale(order)
+
+    scaler = Changing(most=4, problem="decode-1 did not start: no memory")
+    assert await flip(scaler, asking(), Heard(scaler), roles=ROLES) is ExitCode.FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "did not start: no memory; and not taken back: decode is on its way" in said
+    assert "splitserve scale decode=1" in said and "is to have 1 again" not in said
+
+
+async def test_the_old_one_goes_first_where_that_is_asked_for() -> None:
+    scaler = Crowded(most=4)
+    heard = Heard(scaler)
+    request = replace(asking(), goes_first=True)
+    assert await flip(scaler, request, heard, roles=ROLES) is ExitCode.OK
+    done = [(order.pool, order.size) for order in scaler.given if not order.is_dry_run]
+    assert done == [("prefill", 1), ("decode", 2)] and heard.asked == []
+
+
+@pytest.mark.parametrize("failure", [WorkerLost("away"), asyncio.CancelledError()])
+async def test_who_is_interrupted_is_told_what_is_left_and_how_to_mend_it(
+    failure: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def lost(*words: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("cli.flip.wait_until_ready", lost)
+    scaler = Crowded(most=4)
+    with pytest.raises(type(failure)):
+        await flip(scaler, asking(), Heard(scaler), roles=ROLES)
+    said = capsys.readouterr().err
+    assert "decode may keep a worker more" in said and "splitserve scale decode=1" in said

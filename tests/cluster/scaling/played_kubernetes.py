@@ -68,8 +68,9 @@ class PlayedDeployments(DeploymentsApi):
         """It drains for long; its Deployment no longer counts it."""
         costs = {name: int(self.costs().get(name, 0)) for name in self.pods}
         own = [name for name in self.pods if name.rsplit("-", 2)[0] == deployment]
-        going = self.goes_instead or min(own, key=costs.__getitem__)
-        self.pods[going]["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
+        if own:
+            going = self.goes_instead or min(own, key=costs.__getitem__)
+            self.pods[going]["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
         self.get_ready()
 
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
