@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import ConfigError
-from cluster.option_field import host_option, option
+from cluster.option_field import endpoint_option, host_option, option
 
 NAMESPACE = "splitserve"
 IN_STORE = "store"
 """In the place of a file of keys."""
-_COLLECTOR = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}/?")
 
 
 def insecure_option() -> Any:
@@ -115,20 +113,11 @@ class PageOptions:
 class TraceOptions:
     """Where spans of requests go: the same for all processes of a fleet."""
 
-    otlp_endpoint: str | None = option(
+    otlp_endpoint: str | None = endpoint_option(
         None,
         "collector that traces of requests are exported to, as OTLP over gRPC: http://HOST:4317, "
         "or https:// for TLS; default: none are made",
     )
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for what is no such address."""
-        if self.otlp_endpoint is not None and not _COLLECTOR.fullmatch(self.otlp_endpoint):
-            raise ConfigError(
-                f"--otlp-endpoint is {self.otlp_endpoint!r}; allowed: http://HOST:PORT or "
-                "https://HOST:PORT, of a collector's gRPC port, which is mostly 4317",
-                param="otlp_endpoint",
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,16 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
+from cluster.option_value import TextForm
+
+_HOST = TextForm(
+    "[^:]*", "an IPv4 address, or a name of one, without a port; IPv6 is not supported yet"
+)
+_ENDPOINT = TextForm(
+    r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}/?",
+    "http://HOST:PORT or https://HOST:PORT",
+)
+
 
 def option(
     default: Any,
@@ -27,8 +37,12 @@ def option(
 
 def host_option(default: str | None, help: str) -> Any:
     """A field for an IPv4 address or a name of one."""
-    metadata = {"help": help, "is_host": True}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"help": help, "form": _HOST})
+
+
+def endpoint_option(default: str | None, help: str) -> Any:
+    """A field for the URL of a port that others serve, without a path."""
+    return field(default=default, metadata={"help": help, "form": _ENDPOINT})
 
 
 def port_option(default: int, help: str) -> Any:

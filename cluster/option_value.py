@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.errors import ConfigError
 
@@ -16,10 +16,18 @@ ENVIRONMENT_PREFIX = "SPLITSERVE_"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 _ABSENT = frozenset({"", "none", "auto"})
-_HOSTS = "an IPv4 address, or a name of one, without a port; IPv6 is not supported yet"
 _SIZES = "bytes, or a size such as 512MiB"
 _SIZE = re.compile(r"([0-9]+)[ \t]*(KiB|MiB|GiB|TiB|B)?", re.IGNORECASE | re.ASCII)
 SIZE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+class TextForm(NamedTuple):
+    """What a text has to look like."""
+
+    pattern: str
+    """Of the whole text, for Python's `re` and for JSON Schema."""
+    allowed: str
+    """The same in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +44,8 @@ class OptionSpec:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
-    is_host: bool = False
-    """Something to listen on or to be reached at."""
+    form: TextForm | None = None
+    """Of a text; None: any."""
 
     @property
     def flag(self) -> str:
@@ -56,8 +64,8 @@ class OptionSpec:
             return None
         if self.choices and value not in self.choices:
             raise self._refusal(raw, source, f"one of {', '.join(self.choices)}")
-        if self.is_host and ":" in value:
-            raise self._refusal(raw, source, _HOSTS)
+        if self.form is not None and not re.fullmatch(self.form.pattern, value):
+            raise self._refusal(raw, source, self.form.allowed)
         if isinstance(value, int | float) and not self._inside(value):
             raise self._refusal(raw, source, _interval(self.low, self.high))
         return value

@@ -84,7 +84,10 @@ def _text(spec: OptionSpec) -> FileSchema:
     schema: FileSchema = {"type": "string"}
     if not spec.optional:
         schema["minLength"] = 1
-    return schema | ({"pattern": "^[^:]*$"} if spec.is_host else {})
+    if spec.form is not None:
+        pattern = f"{spec.form.pattern}|{_ABSENT}" if spec.optional else spec.form.pattern
+        schema["pattern"] = f"^({pattern}){_END}"
+    return schema
 
 
 def _number(spec: OptionSpec) -> FileSchema:

@@ -5,10 +5,13 @@ from prometheus_client import CollectorRegistry
 
 from cluster.common_options import TraceOptions
 from cluster.errors import ConfigError
+from cluster.options import option_specs
 from cluster.tracing.context import TraceContext
 from cluster.tracing.tracing import Tracing
 from cluster.world import World
 from tests.otlp_receiver import running_receiver
+
+ENDPOINT = option_specs(TraceOptions)["otlp_endpoint"]
 
 
 def test_without_a_collector_there_is_none() -> None:
@@ -21,14 +24,14 @@ def test_without_a_collector_there_is_none() -> None:
 )
 def test_what_is_no_address_of_a_collector_is_refused_with_what_is(address: str) -> None:
     with pytest.raises(ConfigError, match=r"--otlp-endpoint is .*http://HOST:PORT"):
-        TraceOptions(otlp_endpoint=address)
+        ENDPOINT.parse(address, source="--otlp-endpoint")
 
 
 @pytest.mark.parametrize(
     "address", ["http://here:4317", "https://collector.example.com:443/", "http://[::1]:4317"]
 )
 def test_an_address_has_a_scheme_and_a_port(address: str) -> None:
-    assert TraceOptions(otlp_endpoint=address).otlp_endpoint == address
+    assert ENDPOINT.parse(address, source="a flag") == address
 
 
 async def test_spans_of_a_part_are_read_back_from_a_real_receiver() -> None:

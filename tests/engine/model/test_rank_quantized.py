@@ -66,7 +66,10 @@ def check_same(card: ModelCard, form: WeightFormat, num_ranks: int = 2) -> None:
 
 def check_near(card: ModelCard, form: WeightFormat, exact: Answers) -> None:
     """All ranks have the same bits; their mean distance from the exact logits of the prompts is at
-    most a quarter above one rank's."""
+    most a quarter above one rank's. Skips where no kernel of this CPU's rounds activations: there
+    one rank is exact, and ranks differ from it by the order of sums."""
+    if Decoder.load(card, torch.float32, "cpu", weights=form).num_native_calls == 0:
+        pytest.skip("no native kernels on this machine")
     first, second = answers_of_ranks(card, PROMPTS, 2, weights=form)
     alone = of_one(card, form)
     errors = {"ranks": 0.0, "one": 0.0}
