@@ -24,9 +24,9 @@ from router.page.sessions import MOST_S, PageSessions
 from router.page.sight import Sight
 
 MAX_WRONG = 10
-"""Tokens from one address within WRONG_S; then nothing that it shows is looked at before the oldest
-of them is that old. That holds for the right one too: a limit that lets it through lets guesses
-through. Behind a proxy an operator waits with whoever guesses there, or comes from elsewhere."""
+"""Tokens from one address within WRONG_S; then its next wrong ones are told to wait. The right one
+is always taken: behind a proxy an operator shares an address with whoever guesses, and a join token
+is too long to be guessed."""
 WRONG_S = 60.0
 MAX_ADDRESSES = 256
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via")
@@ -80,9 +80,10 @@ class PageDoor:
 
     def sign_in(self, scope: Scope, shown: str) -> bytes:
         """The value of Set-Cookie. Raises WrongToken, and RateLimited after too many."""
-        token, address = self._rules.token, scope["state"]["caller"].address
-        self._wrong.check(address)
+        token = self._rules.token
         if token is None or not hmac.compare_digest(shown.encode(errors="replace"), token.encode()):
+            address = scope["state"]["caller"].address
+            self._wrong.check(address)
             self._wrong.note(address)
             raise WrongToken("this is not the join token of this fleet")
         return self._cookie(scope, self._sessions.begin(), int(MOST_S))

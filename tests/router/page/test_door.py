@@ -99,27 +99,21 @@ def test_the_token_is_compared_in_a_time_that_tells_nothing(
     assert compared == [(TOKEN.encode(), TOKEN.encode())]
 
 
-def test_who_guesses_waits_a_while_in_which_not_even_the_right_token_is_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Else every further guess would count."""
-    clock, compared = ManualClock(), list[bytes]()
-    compare = hmac.compare_digest
-    monkeypatch.setattr(
-        hmac, "compare_digest", lambda shown, token: compared.append(shown) or compare(shown, token)
-    )
+def test_who_guesses_waits_a_while_and_who_has_the_token_never_does() -> None:
+    """Behind a proxy both have one address."""
+    clock = ManualClock()
     page = door(clock=clock)
     for _ in range(MAX_WRONG):
         with pytest.raises(WrongToken):
             page.sign_in(scope("10.0.0.1"), "wrong")
-    for shown in ("wrong", TOKEN):
-        with pytest.raises(RateLimited) as refusal:
-            page.sign_in(scope("10.0.0.1"), shown)
-        assert refusal.value.retry_after_s == pytest.approx(WRONG_S)
-    assert len(compared) == MAX_WRONG
-    page.sign_in(scope("10.0.0.2"), TOKEN)
+    with pytest.raises(RateLimited) as refusal:
+        page.sign_in(scope("10.0.0.1"), "wrong")
+    assert refusal.value.retry_after_s == pytest.approx(WRONG_S)
+    for address in ("10.0.0.1", "10.0.0.2"):
+        page.sign_in(scope(address), TOKEN)
     clock.advance(WRONG_S + 1)
-    page.sign_in(scope("10.0.0.1"), TOKEN)
+    with pytest.raises(WrongToken):
+        page.sign_in(scope("10.0.0.1"), "wrong")
 
 
 def test_guessers_of_many_addresses_are_remembered_in_bounded_room() -> None:
