@@ -9,17 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from cluster.errors import SplitserveError
 
-if TYPE_CHECKING:
-    from cluster.deadline import Deadline
-
 LIMIT_S = 0.3
-"""From the call until the last word is there."""
+"""From asking a fleet until the last word is there; starting takes its own time before."""
 VARIABLE = "_SPLITSERVE_COMPLETE"
 """Set by the script."""
 
@@ -52,16 +49,14 @@ def understand_shells() -> None:
 
 def worker_names(context: typer.Context, incomplete: str) -> list[str]:
     """Of the fleet that this command line would ask; none where nobody answers in time."""
-    from cluster.deadline import Deadline
-
     try:
-        names = _ask(context.params, Deadline.after(LIMIT_S))
+        names = _ask(context.params)
     except (SplitserveError, OSError, TimeoutError):
         return []
     return [name for name in names if name.startswith(incomplete) and _SAFE.fullmatch(name)]
 
 
-def _ask(words: Mapping[str, Any], deadline: Deadline) -> list[str]:
+def _ask(words: Mapping[str, Any]) -> list[str]:
     import asyncio
 
     from cli.fleet_address import resolve_fleet
@@ -70,17 +65,14 @@ def _ask(words: Mapping[str, Any], deadline: Deadline) -> list[str]:
 
     fleet = resolve_fleet(grpc=words.get("grpc"), context=words.get("context"))
     address = fleet.all_routers().partition(",")[0]
-    left_s = deadline.remaining_s  # what was imported has taken its part
-    if left_s <= 0:
-        return []
 
     async def names() -> list[str]:
         link = GrpcDialer(operators_token()).operator(address)
         try:
-            answer = await link.members(timeout_s=left_s)
+            answer = await link.members(timeout_s=LIMIT_S)
             return sorted(state.member.worker_id for state in answer.members)
         finally:
             await link.close()
 
     with fleet.let_in():
-        return asyncio.run(asyncio.wait_for(names(), left_s))
+        return asyncio.run(asyncio.wait_for(names(), LIMIT_S))

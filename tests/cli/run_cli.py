@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 NO_CONTEXTS = "/no/such/contexts.yaml"
 """Whoever runs the tests may have a current one."""
 

@@ -75,7 +75,7 @@ def test_bash_completes_the_names_of_a_live_fleets_workers(
 
 
 def until_in_time(folder: Path, words: tuple[str, ...]) -> list[str]:
-    """On a busy machine the import alone may take the time there is: then nothing is offered."""
+    """On a busy machine an answer may take more than the time there is: then nothing is offered."""
     for _ in range(20):
         if found := completed(folder, *words):
             return found

@@ -15,7 +15,7 @@ from tests.mini_cluster.leader_worker_definition import LEADER_WORKER_SETS
 from tests.mini_cluster.leader_worker_set import SETS
 
 pytest.importorskip("kubernetes", reason="an extra")
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 class Groups(Release):

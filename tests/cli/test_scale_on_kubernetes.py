@@ -15,7 +15,7 @@ from tests.mini_cluster.cluster import MiniCluster, mini_cluster
 from tests.mini_cluster.controllers import ALL, settle
 
 pytest.importorskip("kubernetes", reason="an extra")
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 LOOKER_RULES = [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]}]
 RBAC = "rbac.authorization.k8s.io"

@@ -24,6 +24,9 @@ from kernels.cpu.team import TEAM
 from tests.engine.model.tiny_llama import BLOCK_SIZE, random_model, saved_card, tiny_config
 from tests.engine.step.engine_scenario import request
 
+pytestmark = pytest.mark.timeout(600)
+"""Of steps of a tenth of a millisecond: of several on a CPU that no native kernels are made for."""
+
 NUM_SEQS = 2
 WARM_UP_STEPS, STEPS, TRACED_STEPS = 1_000, 10_000, 2_000
 

@@ -33,7 +33,7 @@ from tests.fleet.reference import NUM_NEW_TOKENS, Reference
 NUM_AT_ONCE = {2: 4, 3: 16}
 NUM_ALONE = {2: 1, 3: 14}
 """By the number of ranks. Of two a fleet asks as much (tests/fleet/test_rank_groups.py)."""
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
