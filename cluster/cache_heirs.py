@@ -4,7 +4,7 @@ Whatever comes of it, the worker leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cluster.dial.dialer import Dialer
 from cluster.errors import SplitserveError
@@ -24,11 +24,14 @@ class CacheHeirs:
         self._router = router
         self._dialer = dialer
 
-    async def take_over(self, worker_id: str, limit_s: float = HAND_ON_S) -> None:
-        """Returns within that time. Never raises for what others do."""
+    async def take_over(
+        self, worker_id: str, receivers: Sequence[str] = (), *, limit_s: float = HAND_ON_S
+    ) -> None:
+        """Returns within that time. Never raises for what others do. `receivers`: nobody else;
+        empty: as the router sees fit."""
         link = self._dialer().supervisor(self._router)
         try:
-            order = HandOnOrder(worker_id=worker_id)
+            order = HandOnOrder(worker_id=worker_id, receivers=receivers)
             answer = await link.hand_on(order, timeout_s=limit_s)
             why = answer.message if answer.reason else ""
         except SplitserveError as failure:

@@ -106,7 +106,7 @@ class OwnPlace:
         routers = [place for place, client in self._clients.items() if client.is_in_touch]
         if self._offered is not None and routers and limit_s > 0:
             heirs = CacheHeirs(str(routers[0]), lambda: self._world.dialer)
-            await heirs.take_over(self._offered[0].worker_id, limit_s)
+            await heirs.take_over(self._offered[0].worker_id, limit_s=limit_s)
 
     async def leave(self, *, was_asked: bool) -> None:
         """Says goodbye to all at once; `was_asked`: see MembershipClient.leave. Idempotent."""

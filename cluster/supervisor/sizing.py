@@ -64,10 +64,11 @@ class Sizing:
         free_memory_share: Callable[[], float],
         check_room: CheckRoom = there_is_room,
         grace_s: float,
-        hand_on: Callable[[str], Awaitable[None]],
+        hand_on: Callable[[str, Sequence[str]], Awaitable[None]],
     ) -> None:
         """`free_memory_share`: of this machine, now. `grace_s`: for a worker that leaves. `hand_on`
-        is awaited before it does, with its name: others take over what it has cached."""
+        is awaited before it does, with its name: others take over what it has cached; with names
+        of workers, none but these."""
         self._options = options
         self._machine = machine
         self._pools = {pool.name: _Pool(pool) for pool in pools}
@@ -77,6 +78,7 @@ class Sizing:
         self._room = check_room
         self._grace_s = grace_s
         self._hand_on = hand_on
+        self._who_leave: set[str] = set()
         self._background = Background(nothing_needed)
 
     @property
@@ -159,6 +161,7 @@ class Sizing:
         pool.size, pool.is_changing, pool.problem = wanted, True, ""
         pool.generation += 1
         self._reserve.resize(wanted, [spec.name for spec in specs])
+        self._who_leave.update(leaving)
         self._background.once(f"size of {wanted.name}", self._change(pool, specs, leaving))
 
     async def _change(
@@ -171,6 +174,7 @@ class Sizing:
             )
         finally:
             pool.is_changing = False
+            self._who_leave.difference_update(leaving)
 
     async def _start(self, pool: _Pool, spec: ProcessSpec) -> None:
         try:
@@ -186,7 +190,7 @@ class Sizing:
     async def _stop(self, pool: _Pool, name: str) -> None:
         """What fails of one keeps no other from its change."""
         try:
-            await self._hand_on(name)
+            await self._hand_on(name, self._heirs(name))
         except Exception:
             _log.exception("what a worker has cached was not handed on", worker=name)
         try:
@@ -194,6 +198,13 @@ class Sizing:
         except Exception as error:
             pool.problem = f"{name} did not stop: {error!r}"[:MAX_PROBLEM_CHARS]
             _log.exception("a worker that was to leave did not stop", worker=name)
+
+    def _heirs(self, name: str) -> list[str]:
+        """Those who stay, where others leave with it; else nobody is named."""
+        if self._who_leave == {name}:
+            return []
+        workers = [child.spec.name for role in Role for child in self._children(role)]
+        return [worker for worker in workers if worker not in self._who_leave]
 
     def _children(self, role: Role) -> list[Child]:
         prefix = f"{role}-"

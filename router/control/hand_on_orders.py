@@ -87,7 +87,8 @@ def receivers_of(
     *,
     wanted: Sequence[str] = (),
 ) -> list[CacheReceiver]:
-    """Who has room, most room first. `wanted`: nobody else; empty: see the head of the file."""
+    """Who has room, most room first; see the head of the file. `wanted`: nobody else; empty: all
+    others."""
     others = [
         (item, room_blocks(item.load) * _size(item))
         for item in members
@@ -96,10 +97,9 @@ def receivers_of(
     others = [(item, room) for item, room in others if room > 0]
     if wanted:
         others = [each for each in others if each[0].key.worker_id in wanted]
-    else:
-        alike = [each for each in others if each[0].member.role is leaving.member.role]
-        if sum(room for _, room in alike) >= max(1, cached_tokens):
-            others = alike
+    alike = [each for each in others if each[0].member.role is leaving.member.role]
+    if sum(room for _, room in alike) >= max(1, cached_tokens):
+        others = alike
     others.sort(key=lambda each: -each[1])
     return [
         CacheReceiver(worker=_target(item), room_tokens=room)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -42,6 +42,7 @@ class SizedFleet:
         self.machine = Machine(8, gpus)
         self.num_ranks_more = 100
         self.handed_on: list[str] = []
+        self.heirs: list[set[str]] = []
         self.may_go = asyncio.Event()
         self.may_go.set()
         self.time = VirtualTime()
@@ -70,8 +71,9 @@ class SizedFleet:
         if num_ranks > self.num_ranks_more:
             raise ConfigError(f"there is no room for {num_ranks} rank(s)")
 
-    async def _hand_on(self, name: str) -> None:
+    async def _hand_on(self, name: str, receivers: Sequence[str]) -> None:
         self.handed_on.append(name)
+        self.heirs.append(set(receivers))
         await self.may_go.wait()
 
     async def begin(self) -> SizedFleet:
@@ -144,10 +146,22 @@ async def test_others_take_over_what_a_worker_has_cached_before_it_leaves(
     assert "decode-0" not in fleet.names and fleet.pool("decode").is_settled
 
 
+async def test_who_leaves_with_others_hands_on_to_those_alone_who_stay() -> None:
+    fleet = await SizedFleet(prefill=2, decode=3).begin()
+    await fleet.sizing.take(order("decode", 1))
+    await fleet.time.advance(60.0)
+    assert sorted(fleet.handed_on) == ["decode-1", "decode-2"]
+    assert fleet.heirs == [{"decode-0", "prefill-0", "prefill-1"}] * 2
+    await fleet.sizing.take(order("prefill", 1))
+    await fleet.time.advance(60.0)
+    assert fleet.heirs[2:] == [set()]  # as the router sees fit
+    await fleet.end()
+
+
 async def test_a_worker_leaves_also_when_nothing_can_be_handed_on(
     fleet: SizedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(name: str) -> None:
+    async def fails(name: str, receivers: Sequence[str]) -> None:
         raise RuntimeError(name)
 
     monkeypatch.setattr(fleet.sizing, "_hand_on", fails)

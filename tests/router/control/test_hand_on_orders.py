@@ -71,7 +71,12 @@ async def test_workers_of_its_role_take_over_while_they_have_room_and_else_the_o
         await join(plane, prefill_member("p0"), free=0, cached=100)
         await join(plane, prefill_member("p1"), free=10, cached=20)
         await join(plane, member_of(Role.PREFILL, "p2"), free=0, cached=100)
+        await join(plane, member_of(Role.DECODE, "d0"), free=30)
         assert named(plane, "p0", 280) == ["p2", "p1"]
+        plane.fleet.members[-1].session = None  # d0 is to be had, though nobody listens there
+        among = ["p1", "d0", "d1"]
+        assert named(plane, "p0", 4, wanted=among) == ["p1"]
+        assert named(plane, "p0", 280, wanted=among) == ["d0", "p1"]
         rooms = receivers_of(plane.fleet.members[0], plane.fleet.members, 0, wanted=["p1"])
         assert [each.room_tokens for each in rooms] == [(10 + 10) * 4]
 
