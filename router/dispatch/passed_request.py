@@ -76,7 +76,7 @@ class PassedRequest:
         )
         self._num_made = 0
         self._is_alone = server.num_asked == 0
-        self._is_judged = False
+        self._is_judged = self._has_begun = self._has_worked = False
         self._take_place(workers)
         self._course.goes(leg := Leg(self._key, None, request.limits.clock()))
         self._leg = leg
@@ -126,6 +126,7 @@ class PassedRequest:
     def began(self) -> None:
         """The head of a good answer has come. Of a stream it is sent before anything is made; an
         answer in one piece is complete with it."""
+        self._has_begun = True
         if self._shown is Shown.WHOLE:
             self._note_work()
 
@@ -138,6 +139,7 @@ class PassedRequest:
 
     def ended(self, usage: Usage) -> None:
         """The answer is complete, as far as anybody knows."""
+        self._note_good_end()
         timing = self._timing(usage)
         self._note_rest(max(0, usage.completion_tokens - self._num_made))
         request, sending = self.request, self._with
@@ -257,9 +259,17 @@ class PassedRequest:
 
     def _note_work(self) -> None:
         """It has made something."""
+        self._has_worked = True
         self._stop_doubting()
         self._standstill.made(self.request.limits.clock())
         self._with.fleet.note_request(self._key, failed=False)
+
+    def _note_good_end(self) -> None:
+        """All that tells of an answer of which no part was seen; without its head, nothing does."""
+        if self._has_begun:
+            self._standstill.ended_well()
+            if not self._has_worked:
+                self._with.fleet.note_good_end(self._key)
 
     def _stop_doubting(self) -> None:
         if self._patience is not None:

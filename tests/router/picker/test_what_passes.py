@@ -106,6 +106,32 @@ async def test_a_stream_that_the_gateway_shows_as_a_whole_has_none_either() -> N
         assert num_timed(router) == 1
 
 
+@pytest.mark.parametrize("pieces", [[EVENT + EVENT + END], []], ids=["one piece", "its head alone"])
+async def test_a_server_is_trusted_again_after_streams_that_nobody_saw_come(
+    pieces: list[bytes],
+) -> None:
+    async with behind(1) as router:
+        (item,) = router.plane.fleet.members
+        item.cooldown.failed()
+        await until(lambda: not item.cooldown.is_resting, "it is half open")
+        async with picked(router, STREAMED) as call:
+            await call.answered(200, *pieces, ends=bool(pieces))
+            await call.end()
+        await until(lambda: router.num_in_flight == 0, "it is over")
+        assert item.cooldown.is_trusted and item.slow_start.has_room(1)
+
+
+async def test_a_gateway_that_ends_its_call_before_any_answer_says_nothing_of_the_server() -> None:
+    async with behind(1) as router:
+        (item,) = router.plane.fleet.members
+        item.cooldown.failed()
+        await until(lambda: not item.cooldown.is_resting, "it is half open")
+        async with picked(router, STREAMED) as call:
+            await call.end()
+        await until(lambda: router.num_in_flight == 0, "it is over")
+        assert not item.cooldown.is_trusted
+
+
 async def test_one_that_is_not_streamed_is_waited_for_while_its_server_works() -> None:
     """Longer than for a first token, which nobody could see."""
     async with behind(1, default_timeout_s=0.3) as router:
