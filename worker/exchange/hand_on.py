@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cluster.deadline import Clock, Deadline
 from cluster.dial.dialer import Dialer, PrefixCacheLink
-from cluster.errors import DeadlineExceeded, OutOfBlocks, SplitserveError
+from cluster.errors import DeadlineExceeded, InvalidRequest, OutOfBlocks, SplitserveError
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from engine.contract.messages import WarmBlocks
@@ -124,8 +124,8 @@ async def _one(
     )
     try:
         taken = await link.take_over(request, timeout_s=deadline.remaining_s)
-    except OutOfBlocks as refusal:
-        received.problem = refusal.message  # a shorter one may have room
+    except (OutOfBlocks, InvalidRequest) as refusal:  # of this one, such as of its length
+        received.problem = refusal.message
         return
     again = sum(name in said for name in prefix.names) * (prefix.num_tokens // len(prefix.names))
     said.update(prefix.names)

@@ -9,6 +9,7 @@ import threading
 import grpc
 import pytest
 
+from cluster.errors import ContextTooLong
 from cluster.rpc import open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
@@ -40,14 +41,14 @@ def worker_of(fleet, name):
     return fleet.decode if name == "decode-0" else fleet.prefill[int(name[-1])]
 
 
-async def computed_at(worker) -> None:
+async def computed_at(worker, prefix=PREFIX) -> None:
     """It has the prefix cached, and nobody else has."""
     async with open_channel(worker.address) as channel:
         call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(
             handoff_pb2.PrefillRequest(
                 request_id="before",
                 incarnation=worker.key.incarnation,
-                token_ids=PREFIX,
+                token_ids=prefix,
                 sampling=sampling_to_wire(SamplingParams(max_tokens=2, temperature=0.0)),
                 cache_root=ROOT,
             )
@@ -156,6 +157,22 @@ async def test_of_two_orders_at_once_one_waits_and_nothing_goes_twice(fleet):
     reports = await asyncio.gather(*(handed_on(source, receiver) for _ in range(2)))
     got = sorted(report.receivers[0].handed_tokens for report in reports)
     assert got == [0, len(PREFIX)]
+    await fleet.all_empty()
+
+
+async def test_a_prefix_that_a_receiver_refuses_keeps_no_other_from_it(fleet, monkeypatch):
+    source, receiver = fleet.prefill
+    await computed_at(source, short := [7] * (2 * BLOCK_SIZE))
+    await prepare(fleet, source)  # the long one is the warmest
+
+    def check_short(token_ids, **limits):
+        if len(token_ids) > len(short):
+            raise ContextTooLong(f"{len(token_ids)} tokens are too many")
+
+    monkeypatch.setattr("worker.exchange.keeper.check_prefix", check_short)
+    [got] = (await handed_on(source, receiver)).receivers
+    assert got.handed_tokens == len(short)
+    assert got.problem == f"{len(PREFIX)} tokens are too many"
     await fleet.all_empty()
 
 
