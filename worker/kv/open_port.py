@@ -47,6 +47,7 @@ def open_rank_port(parts: RankParts, *, reads_by_trade: bool) -> RankExtension:
     return RankPort(
         RankExporter(shared, pool.transport),
         lambda: RankReader(_reader(pool), parts.rank.index),
+        rank=parts.rank.index,
         reads_by_trade=reads_by_trade,
     )
 
