@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 
 import grpc
@@ -39,7 +39,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         lately: Lately,
         admission: Admission,
         decisions: DecisionLog,
-        work: Callable[[], fleet_watch_pb2.WorkResponse],
+        work: Callable[[], Awaitable[fleet_watch_pb2.WorkResponse]],
     ) -> None:
         """`work`: see `work_message`."""
         self._in_flight = in_flight
@@ -102,7 +102,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         self, request: fleet_watch_pb2.WorkRequest, context: grpc.aio.ServicerContext
     ) -> fleet_watch_pb2.WorkResponse:
         """Of this router's requests alone."""
-        return self._work()
+        return await self._work()
 
     async def Lately(
         self, request: fleet_watch_pb2.LatelyRequest, context: grpc.aio.ServicerContext

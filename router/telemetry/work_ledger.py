@@ -10,9 +10,10 @@ sees what no router that answers has asked for. From the event loop only.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from cluster.deadline import Clock
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
@@ -30,19 +31,21 @@ TokensSoFar = Callable[[], tuple[int, int]]
 
 @dataclass(slots=True, kw_only=True)
 class TenantWork:
-    """Of one tenant at one worker."""
+    """Of one tenant at one worker. One that an account has is never changed: copies share it."""
 
     num_requests: int = 0
     prefilled_tokens: int = 0
     decoded_tokens: int = 0
     kv_block_s: float = 0.0
 
-    def add(self, more: TenantWork) -> None:
-        """Of one more request."""
-        self.num_requests += more.num_requests
-        self.prefilled_tokens += more.prefilled_tokens
-        self.decoded_tokens += more.decoded_tokens
-        self.kv_block_s += more.kv_block_s
+    def plus(self, more: TenantWork) -> TenantWork:
+        """With one more request's."""
+        return TenantWork(
+            num_requests=self.num_requests + more.num_requests,
+            prefilled_tokens=self.prefilled_tokens + more.prefilled_tokens,
+            decoded_tokens=self.decoded_tokens + more.decoded_tokens,
+            kv_block_s=self.kv_block_s + more.kv_block_s,
+        )
 
 
 @dataclass(slots=True)
@@ -79,7 +82,8 @@ class WorkerAccount:
         """Requests of a tenant that is one too many count together with others."""
         if tenant not in self.tenants and len(self.tenants) >= MAX_TENANTS:
             tenant = OTHERS
-        self.tenants.setdefault(tenant, TenantWork()).add(work)
+        known = self.tenants.get(tenant)
+        self.tenants[tenant] = work if known is None else known.plus(work)
 
 
 class WorkUnderWay:
@@ -97,6 +101,16 @@ class WorkUnderWay:
     def computed(self, by: WorkerKey, num_tokens: int) -> None:
         """Its prompt is; the first word counts."""
         self._computed = self._computed or (by, num_tokens)
+
+    @property
+    def is_over(self) -> bool:
+        """Accounts have it."""
+        return self._ledger is None
+
+    @property
+    def workers(self) -> set[WorkerKey]:
+        """That have had a part in it so far."""
+        return {self.leg.decode} if self._computed is None else {self.leg.decode, self._computed[0]}
 
     def over(self) -> None:
         """Nothing more comes of it; idempotent."""
@@ -144,18 +158,15 @@ class WorkLedger:
             if account is not None:
                 account.worked(work.tenant, _with_blocks(part, token_s, account))
 
-    def accounts(self, now_s: float) -> list[WorkerAccount]:
-        """Copies, what is under way included; those that left first."""
-        told = {
-            key: replace(account, tenants={k: replace(v) for k, v in account.tenants.items()})
-            for known in (self._gone, self._here)
-            for key, account in known.items()
-        }
+    def accounts(self, clock: Clock) -> Iterator[WorkerAccount]:
+        """Copies, what is under way included; those that left first. Others may have the loop
+        between two: each is as of its own turn, and a request that ends meanwhile counts once."""
+        under_way: dict[WorkerKey, list[WorkUnderWay]] = {}
         for work in self._under_way:
-            for key, part, token_s in work.parts(now_s):
-                if (account := told.get(key)) is not None:
-                    account.worked(work.tenant, _with_blocks(part, token_s, account))
-        return list(told.values())
+            for key in work.workers:
+                under_way.setdefault(key, []).append(work)
+        for account in [*self._gone.values(), *self._here.values()]:
+            yield _copy(account, under_way.get(account.key, ()), clock)
 
     def _on_change(self, change: MembershipChange) -> None:
         key, state = change.member.key, change.state
@@ -177,6 +188,15 @@ class WorkLedger:
         if len(self._gone) > MAX_GONE:
             self._gone.popitem(last=False)
             self.num_forgotten += 1
+
+
+def _copy(account: WorkerAccount, works: Iterable[WorkUnderWay], clock: Clock) -> WorkerAccount:
+    told, now_s = replace(account, tenants=dict(account.tenants)), clock()
+    for work in works:
+        for key, part, token_s in () if work.is_over else work.parts(now_s):
+            if key == account.key:
+                told.worked(work.tenant, _with_blocks(part, token_s, account))
+    return told
 
 
 def _with_blocks(part: TenantWork, token_s: int, account: WorkerAccount) -> TenantWork:

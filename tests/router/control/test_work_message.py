@@ -13,16 +13,18 @@ from tests.router.dispatch_bench import collect, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker, tokens_frame, until
 
 
-def told(plane: FleetPlane) -> dict[str, list[fleet_watch_pb2.TenantWork]]:
+async def told(plane: FleetPlane) -> dict[str, list[fleet_watch_pb2.TenantWork]]:
     """By worker."""
-    answer = work_to_wire(plane.fleet.ledger, plane._world.clock)
+    answer = await work_to_wire(plane.fleet.ledger, plane._world.clock)
     return {each.worker_id: list(each.tenants) for each in answer.workers}
 
 
-def tokens_of(plane: FleetPlane, worker_id: str = "decode-1") -> list[tuple[str, int, int, int]]:
+async def tokens_of(
+    plane: FleetPlane, worker_id: str = "decode-1"
+) -> list[tuple[str, int, int, int]]:
     return [
         (each.tenant, each.num_requests, each.prefilled_tokens, each.decoded_tokens)
-        for each in told(plane)[worker_id]
+        for each in (await told(plane))[worker_id]
     ]
 
 
@@ -31,7 +33,7 @@ async def test_a_requests_tokens_are_its_tenants_at_the_worker_that_computed_the
         for number, tenant in enumerate(("acme", "acme", "")):
             asked = request(f"r-{number}", max_tokens=5)
             await collect(plane, replace(asked, tenant=tenant))
-        assert tokens_of(plane) == [("acme", 2, 18, 8), ("", 1, 9, 4)]
+        assert await tokens_of(plane) == [("acme", 2, 18, 8), ("", 1, 9, 4)]
         assert not plane.fleet.ledger._under_way
 
 
@@ -42,10 +44,12 @@ async def test_what_is_under_way_counts_and_what_is_given_up_counts_as_far_as_it
         await until(lambda: worker.submitted)
         worker.send(tokens_frame("a", 100))
         worker.send(tokens_frame("a", 101, 102))
-        await until(lambda: tokens_of(plane) == [("", 1, 0, 2)])
+        work = plane.fleet.ledger._under_way
+        await until(lambda: [each._progress()[1] for each in work] == [2])
+        assert await tokens_of(plane) == [("", 1, 0, 2)]
         task.cancel()
         await asyncio.wait([task])
-        assert tokens_of(plane) == [("", 1, 0, 2)]
+        assert await tokens_of(plane) == [("", 1, 0, 2)]
         assert not plane.fleet.ledger._under_way
 
 
@@ -67,6 +71,6 @@ async def test_a_request_that_goes_to_another_worker_is_counted_at_both() -> Non
     async with router(FailsOnce("decode-1", tried), FailsOnce("decode-2", tried)) as plane:
         await collect(plane, request("a", max_tokens=3))
         assert len(tried) == 2
-        counts = sorted(tokens_of(plane, "decode-1") + tokens_of(plane, "decode-2"))
+        counts = sorted(await tokens_of(plane, "decode-1") + await tokens_of(plane, "decode-2"))
         assert counts == [("", 1, 0, 0), ("", 1, 9, 2)]
         assert not plane.fleet.ledger._under_way

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from cluster.generation import EngineLoad
-from cluster.identity import Role
+from cluster.identity import Role, WorkerKey
 from cluster.membership.memory import MemoryMembership
-from router.control.work_message import work_to_wire
+from protos import fleet_watch_pb2
+from router.control.work_message import SLICE, work_to_wire
 from router.telemetry import work_ledger
 from router.telemetry.request_course import Leg
-from router.telemetry.work_ledger import OTHERS, WorkLedger
+from router.telemetry.work_ledger import OTHERS, WorkLedger, WorkUnderWay
 from tests.router.planes import member_of, prefill_member
 
 DECODE, PREFILL = member_of(Role.DECODE, "d"), prefill_member("p")
@@ -34,8 +36,8 @@ class Bench:
     def says(self, member: object = DECODE, **load: float) -> None:
         self.store.report(member.key, EngineLoad(**load))  # type: ignore[attr-defined, arg-type]
 
-    def told(self) -> dict[str, object]:
-        answer = work_to_wire(self.ledger, lambda: self.now_s)
+    async def told(self) -> dict[str, fleet_watch_pb2.WorkerTime]:
+        answer = await work_to_wire(self.ledger, lambda: self.now_s)
         return {each.worker_id: each for each in answer.workers}
 
 
@@ -45,7 +47,7 @@ async def test_counting_begins_with_a_workers_first_word_and_ends_with_its_last(
     bench.now_s += 8.0
     bench.says(prefill_busy_s=6.0, decode_busy_s=53.0, prefilled_tokens=140, decoded_tokens=960)
     bench.now_s += 3.0  # silent since
-    told = bench.told()["d"]
+    told = (await bench.told())["d"]
     assert (told.known_s, told.prefill_busy_s, told.decode_busy_s) == (8.0, 1.0, 3.0)
     assert (told.prefilled_tokens, told.decoded_tokens) == (40, 60)
     assert told.is_measured and not told.is_gone
@@ -57,12 +59,12 @@ async def test_a_request_is_its_tenants_at_both_of_its_workers() -> None:
     work = bench.ledger.begin("acme", leg, lambda: (48, 8))
     work.computed(PREFILL.key, 40)
     bench.now_s += 2.0
-    under_way = bench.told()["d"].tenants[0]
+    under_way = (await bench.told())["d"].tenants[0]
     leg.over(bench.now_s)
     work.over()
     work.over()  # idempotent
     bench.now_s += 5.0
-    (here,), (there,) = bench.told()["d"].tenants, bench.told()["p"].tenants
+    (here,), (there,) = (await bench.told())["d"].tenants, (await bench.told())["p"].tenants
     assert here == under_way and here.tenant == there.tenant == "acme"
     assert (here.prefilled_tokens, here.decoded_tokens, there.prefilled_tokens) == (0, 8, 40)
     assert here.kv_block_s == pytest.approx((48 - 4) * 2.0 / 4)
@@ -80,9 +82,9 @@ async def test_a_prompt_of_nobody_elses_is_the_decode_workers_and_one_not_comput
             work.computed(DECODE.key, 10)
         leg.over(bench.now_s)
         work.over()
-    (told,) = bench.told()["d"].tenants
+    (told,) = (await bench.told())["d"].tenants
     assert (told.num_requests, told.prefilled_tokens) == (2, 10)
-    assert not bench.told()["d"].is_measured  # it has said nothing of its steps
+    assert not (await bench.told())["d"].is_measured  # it has said nothing of its steps
 
 
 async def test_a_worker_that_left_is_told_of_and_goes_on_where_it_was_when_it_was_only_silent() -> (
@@ -93,14 +95,17 @@ async def test_a_worker_that_left_is_told_of_and_goes_on_where_it_was_when_it_wa
     bench.now_s += 4.0
     bench.says(decode_busy_s=3.0)
     await bench.store.leave(DECODE.key)
-    assert bench.told()["d"].is_gone and bench.told()["d"].decode_busy_s == 2.0
+    assert (await bench.told())["d"].is_gone and (await bench.told())["d"].decode_busy_s == 2.0
     await bench.store.join(DECODE)
     bench.now_s += 1.0
     bench.says(decode_busy_s=3.5)
-    assert not bench.told()["d"].is_gone
-    assert (bench.told()["d"].decode_busy_s, bench.told()["d"].known_s) == (2.5, 5.0)
+    assert not (await bench.told())["d"].is_gone
+    assert ((await bench.told())["d"].decode_busy_s, (await bench.told())["d"].known_s) == (
+        2.5,
+        5.0,
+    )
     await bench.store.join(replace(DECODE, incarnation="i2"))
-    answer = work_to_wire(bench.ledger, lambda: bench.now_s).workers
+    answer = (await work_to_wire(bench.ledger, lambda: bench.now_s)).workers
     assert [(each.incarnation, each.is_gone) for each in answer if each.worker_id == "d"] == [
         ("i1", True),
         ("i2", False),
@@ -116,8 +121,59 @@ async def test_what_is_kept_has_bounds_and_says_what_it_forgot(
     for tenant in "abca":
         leg = Leg(DECODE.key, None, bench.now_s, ended_s=bench.now_s)
         bench.ledger.begin(tenant, leg, lambda: (1, 1)).over()
-    requests = {each.tenant: each.num_requests for each in bench.told()["d"].tenants}
+    requests = {each.tenant: each.num_requests for each in (await bench.told())["d"].tenants}
     assert requests == {"a": 2, "b": 1, OTHERS: 1}
     for number in range(4):
         await bench.store.join(replace(DECODE, incarnation=f"next-{number}"))
     assert bench.ledger.num_forgotten == 2
+
+
+def worked(bench: Bench, tenant: str, computed_at: WorkerKey | None = None) -> WorkUnderWay:
+    leg = Leg(DECODE.key, computed_at, bench.now_s)
+    work = bench.ledger.begin(tenant, leg, lambda: (2, 1))
+    if computed_at is not None:
+        work.computed(computed_at, 10)
+    return work
+
+
+async def test_a_fleets_tenants_are_told_in_slices_between_which_others_have_the_loop() -> None:
+    bench, others = await Bench().joined(), [prefill_member(f"p{number}") for number in range(20)]
+    for member in others:
+        await bench.store.join(member)
+        for number in range(100):
+            worked(bench, f"t{number}", member.key).over()
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    told = await bench.told()
+    counting.cancel()
+    assert sum(len(told[member.worker_id].tenants) for member in others) == 2000
+    assert turns >= 2000 // (SLICE + 100)
+
+
+async def test_a_request_that_ends_while_workers_are_told_of_counts_once_at_each() -> None:
+    bench = await Bench().joined()
+    work = worked(bench, "acme", PREFILL.key)
+    accounts = bench.ledger.accounts(lambda: bench.now_s)
+    first = next(accounts)
+    work.over()
+    told = {each.key: each.tenants["acme"].num_requests for each in (first, *accounts)}
+    assert told == {DECODE.key: 1, PREFILL.key: 1}
+
+
+async def test_what_was_told_is_not_what_is_counted_on() -> None:
+    bench = await Bench().joined()
+    worked(bench, "acme").over()
+    (before, _) = bench.ledger.accounts(lambda: bench.now_s)
+    worked(bench, "acme")
+    (now, _) = bench.ledger.accounts(lambda: bench.now_s)
+    worked(bench, "acme").over()
+    assert [each.tenants["acme"].num_requests for each in (before, now)] == [1, 2]
+    (after, _) = bench.ledger.accounts(lambda: bench.now_s)
+    assert after.tenants["acme"].num_requests == 3
