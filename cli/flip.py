@@ -119,7 +119,7 @@ async def flip(
     except NotSettled as failure:
         complain(str(failure), remedy="see `splitserve status` and the worker's log")
         return ExitCode.FAILED
-    say(f"{request.worker_id} gave its place to a worker of {plan.growing.pool}")
+    say(f"{request.worker_id} gave its place to a {plan.growing.pool} worker")
     return ExitCode.OK
 
 
