@@ -11,6 +11,7 @@ import pytest
 
 from cluster.deadline import Deadline
 from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.join_token import operators_token
 from cluster.scaling.scaler import ScaleOrder, wait_until_ready
 from cluster.scaling.supervised import SupervisedScaler
 from tests.cli.run_cli import clean_environ, cli
@@ -71,7 +72,7 @@ async def come_back(fleet: Any, *names: str) -> None:
 
 async def leave(fleet: Any, pool: str, *names: str, left: int) -> None:
     """Those that are named, whatever is lost."""
-    scaler = SupervisedScaler(GrpcDialer(), fleet.grpc_address)
+    scaler = SupervisedScaler(GrpcDialer(operators_token()), fleet.grpc_address)
     try:
         await scaler.scale(ScaleOrder(pool=pool, size=left, leaving=names))
         deadline = Deadline.after(DEADLINE_S)
