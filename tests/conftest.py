@@ -15,6 +15,7 @@ from tests.certificates import read_certificates_once
 from tests.cli.run_cli import NO_CONTEXTS
 from tests.grpc_servers_last import cancel_grpc_servers_last
 from tests.hidden_gpus import hide_gpus
+from tests.patience import give_time
 from tests.redis_server import RedisServer
 from tests.schedule import FilesInTheirOrder, is_long, put_in_order
 
@@ -36,9 +37,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders them, and marks what `make quick` leaves out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Orders them, gives them time, and marks what `make quick` leaves out."""
     put_in_order(items)
+    default_s = float(config.getini("timeout"))
+    for item in items:
+        give_time(item, default_s)
     for item in filter(is_long, items):
         item.add_marker(pytest.mark.long)
 

@@ -1,6 +1,6 @@
 """`make test` asks the few that failed once more, alone: python -m tests.once_more
 
-On a machine that others use, two of six thousand tests of real processes may meet what no deadline
+On a machine that others use, a few of ten thousand tests of real processes may meet what no deadline
 foresees. What fails again, or in numbers, is a fault. What passes alone is told by name, so that
 it is looked into: it is not forgotten.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-FEW = 3
+FEW = 6
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
 

@@ -21,6 +21,7 @@ import psutil
 from cluster.join_token import operators_token
 from cluster.rpc import open_channel
 from tests.fleet.asked_status import asked_status
+from tests.patience import PATIENCE
 
 START_TIMEOUT_S = 300.0
 
@@ -33,8 +34,9 @@ def free_port() -> int:
 
 
 def wait_for(condition: Callable[[], Any], *, timeout_s: float, what: str) -> Any:
-    """Polls until `condition` is truthy and returns its value; fails at the deadline."""
-    deadline = time.monotonic() + timeout_s
+    """Polls until `condition` is truthy and returns its value; fails at the deadline, which is
+    later by PATIENCE than the time that it should take."""
+    deadline = time.monotonic() + timeout_s * PATIENCE
     pause = 0.02
     while time.monotonic() < deadline:
         value = condition()
@@ -42,7 +44,7 @@ def wait_for(condition: Callable[[], Any], *, timeout_s: float, what: str) -> An
             return value
         select_pause(pause)
         pause = min(0.2, pause * 1.5)
-    raise AssertionError(f"{what}: not within {timeout_s} s")
+    raise AssertionError(f"{what}: not within {timeout_s * PATIENCE:g} s")
 
 
 def select_pause(seconds: float) -> None:

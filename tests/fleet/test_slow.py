@@ -53,18 +53,34 @@ def asked(fleet: Fleet) -> dict[str, Any]:
     return answer
 
 
+def engine_pid(fleet: Fleet, worker_id: str) -> int | None:
+    """None while it has none."""
+    members = fleet.status(check=False)["members"]
+    return next((m["engine_pid"] or None for m in members if m["worker_id"] == worker_id), None)
+
+
 @contextlib.contextmanager
-def in_pulses(pid: int) -> Iterator[None]:
-    """The process is stopped most of the time: whatever it computes takes as many times longer, on
-    a busy machine as on an idle one."""
+def in_pulses(fleet: Fleet, worker_id: str) -> Iterator[None]:
+    """The worker's engine is stopped most of the time: whatever it computes takes as many times
+    longer, on a busy machine as on an idle one. One that a late SIGCONT has cost its life is
+    followed by the next one."""
     over = threading.Event()
 
     def pulse() -> None:
+        pid = engine_pid(fleet, worker_id)
         while not over.is_set():
-            os.kill(pid, signal.SIGSTOP)
-            over.wait(STOPPED_S)
-            os.kill(pid, signal.SIGCONT)
+            try:
+                stop_once(pid)
+            except ProcessLookupError:
+                pid = engine_pid(fleet, worker_id)
             over.wait(RUNS_S)
+
+    def stop_once(pid: int | None) -> None:
+        if pid is None:
+            raise ProcessLookupError
+        os.kill(pid, signal.SIGSTOP)
+        over.wait(STOPPED_S)
+        os.kill(pid, signal.SIGCONT)
 
     thread = threading.Thread(target=pulse)
     thread.start()
@@ -76,10 +92,8 @@ def in_pulses(pid: int) -> Iterator[None]:
 
 
 def test_a_planted_slow_prefill_worker_is_named(double_fleet: Fleet) -> None:
-    members = double_fleet.status(check=False)["members"]
-    pid = next(m["engine_pid"] for m in members if m["worker_id"] == PLANTED)
     at_planted = num_asked = 0
-    with ThreadPoolExecutor(6) as pool, in_pulses(pid):
+    with ThreadPoolExecutor(6) as pool, in_pulses(double_fleet, PLANTED):
         while at_planted < WANTED or num_asked < 5 * at_planted:
             answers = list(pool.map(asked, [double_fleet] * 12))
             at_planted += sum(a["splitserve"]["prefill_worker"] == PLANTED for a in answers)
