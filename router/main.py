@@ -34,12 +34,14 @@ from router.text_worker.messages import Setup
 from router.text_worker.workers import TextWorkers
 from router.vllm.introduction import FrontedModel
 
-YOUNG_OBJECTS = 10_000
+YOUNG_OBJECTS = 2_000
 """That are made before the collector looks at them. Requests leave hardly any cycles behind, so
-that looks find nothing: at Python's 700 they took 85 of the 1,340 us of a request (2-core machine).
-One look takes 0.15 ms."""
+that looks find nothing, and one look holds the loop: at 10,000 objects, which do not fit a core's
+cache, for up to 8.7 ms, at these for up to 0.9; all looks together took 33 and 24 us a request
+(three runs of 3,000 requests each, `python -m benchmarks.bench_router --requests 1500`, whose p99
+went from 1.1 to 2.4 ms to 1.3 to 1.7, a short chat's from 2.8 to 4.0 to 1.4 to 1.8)."""
 YOUNG_LOOKS = 5
-"""At what is new, until one at all that these have left: 60,000 objects, 1.4 ms."""
+"""At what is new, until one at all that these have left: 12,000 objects, 1.2 to 2.3 ms."""
 SHUTDOWN_TIMEOUT_S = 20.0
 """For all that is closed together: connections, servers, text workers."""
 
