@@ -6,7 +6,10 @@ from collections import deque
 
 from cluster.kv_events.replay import ReplayMessage
 
-MAX_MESSAGES = 10_000
+MAX_MESSAGES = 2_500
+"""Some 0.9 kB each: 3 minutes of a worker with six requests a second, half a minute of one that
+fills a block in each step. 10,000 took half an hour to fill, and looked like a leak: 6 % of the
+process (`python -m benchmarks.bench_soak`)."""
 MAX_BYTES = 32 * 1024 * 1024
 """A decode worker at 20 requests a second fills 3.6 MB a minute; one prompt of 100k tokens 0.5 MB.
 Whoever has missed more takes a snapshot."""
