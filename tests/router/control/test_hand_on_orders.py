@@ -120,7 +120,9 @@ async def test_what_was_handed_on_is_answered_and_told_as_an_event() -> None:
         )
 
 
-async def test_of_two_that_leave_at_once_each_is_told_of_room_that_the_other_does_not_take() -> None:
+async def test_of_two_that_leave_at_once_each_is_told_of_room_that_the_other_does_not_take() -> (
+    None
+):
     async with running_plane() as plane:
         await join(plane, prefill_member("p0"), free=0)
         await join(plane, prefill_member("p1"), free=0)

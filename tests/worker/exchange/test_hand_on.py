@@ -202,6 +202,29 @@ async def test_blocks_that_do_not_verify_are_not_kept(fleet):
     await fleet.all_empty()
 
 
+async def test_a_prefix_that_cannot_be_handed_on_is_no_prompt_that_failed(fleet):
+    source, receiver = fleet.prefill
+    request = handoff_pb2.PrefillRequest(
+        request_id="x", incarnation="another", token_ids=PREFIX, cache_root=ROOT, cached_only=True
+    )
+    async with open_channel(source.address) as channel:
+        call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(request)
+        with pytest.raises(grpc.aio.AioRpcError, match="it restarted"):
+            await call.read()
+        assert counted(source, "requests") == {}
+        request.cached_only = False
+        call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(request)
+        with pytest.raises(grpc.aio.AioRpcError, match="it restarted"):
+            await call.read()
+    assert counted(source, "requests") == {"wrong_worker": 1}
+    await prepare(fleet, source)
+    before = counted(source, "requests")
+    fleet.faults.corrupts = True
+    [got] = (await handed_on(source, receiver)).receivers
+    assert got.problem
+    assert counted(source, "requests") == before and counted(receiver, "requests") == {}
+
+
 async def test_a_receiver_that_is_gone_costs_only_its_own_part(fleet):
     source, receiver = fleet.prefill
     await prepare(fleet, source)

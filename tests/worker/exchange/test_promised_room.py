@@ -72,9 +72,7 @@ def test_what_does_not_come_or_was_known_is_promised_again(room: PromisedRoom) -
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_in_any_order_no_more_is_open_or_kept_than_there_was(
-    seed: int, room: PromisedRoom
-) -> None:
+def test_in_any_order_no_more_is_open_or_kept_than_there_was(seed: int, room: PromisedRoom) -> None:
     draw = random.Random(seed)
     num_kept = 0
     open_: list[RoomLease] = []
