@@ -20,15 +20,15 @@ from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.chosen_workers import ChosenWorkers
-from router.dispatch.left_behind import LeftBehind
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.sending import Sending
 from router.dispatch.server_patience import ServerPatience
+from router.dispatch.stay import Stay
 from router.dispatch.stream import RoutedRequest
 from router.dispatch.time_limits import ProgressWatch
 from router.fleet.stage import RequestStage
 from router.telemetry.decisions import Decision
-from router.telemetry.request_course import Leg, RequestCourse
+from router.telemetry.request_course import RequestCourse
 from router.vllm.server import VllmServer
 
 SERVER_ERROR, SERVER_REFUSAL = "server_error", "server_refused"
@@ -67,22 +67,20 @@ class PassedRequest:
         self._place, self._with = place, sending
         self._key, self._standstill = decision.route.decode, workers.standstill
         self._shown = shown
-        self._course = _course_of(request, sending)
+        course = _course_of(request, sending)
         self.clock = RequestClock(
             request.limits.arrived_s,
             clock=request.limits.clock,
             on_gap=lambda gap_s: None,  # of choices together, in pieces: no gap of one
-            course=self._course,
+            course=course,
         )
         self._num_made = 0
         self._is_alone = server.num_asked == 0
         self._is_judged = self._has_begun = self._has_worked = False
         self._take_place(workers)
-        self._course.goes(leg := Leg(self._key, None, request.limits.clock()))
-        self._leg = leg
-        self._assignments = workers.assign(request)
-        self._left_behind = LeftBehind(request, workers, sending.index)
-        self._left_behind.expect()
+        self._stay = Stay(request, workers, decision.route, sending.fleet, sending.index)
+        course.goes(self._stay.leg)
+        self._stay.begin(request, workers)
         self._patience = self._new_patience()
         server.num_asked += 1
 
@@ -144,8 +142,8 @@ class PassedRequest:
         self._note_rest(max(0, usage.completion_tokens - self._num_made))
         request, sending = self.request, self._with
         name = self.server.name
-        self._left_behind.ended(usage, timing or Timing(decode_worker=name))
-        self._leg.over(request.limits.clock())
+        self._stay.ended(usage, timing or Timing(decode_worker=name), self._key)
+        self._stay.over()
         sending.metrics.finished(usage, timing)
         sending.metrics.classes.finished(request.priority, usage, timing)
         sending.decisions.finished(request.request_id, usage, timing)
@@ -172,8 +170,8 @@ class PassedRequest:
             self._blame()
 
     def _has_failed(self, code: str, why: str) -> None:
-        self._left_behind.failed()
-        self._leg.over(self.request.limits.clock(), code)
+        self._stay.failed()
+        self._stay.over(code)
         self._with.metrics.requests.labels(code).inc()
         self._with.decisions.ended(self.request.request_id, code, f"{self.server.name}: {why}")
 
@@ -183,10 +181,8 @@ class PassedRequest:
         if self._patience is not None and self._patience.is_at_its_end:
             self._blame()
         self._stop_doubting()
-        self._leg.over(self.request.limits.clock(), "cancelled")
         self.server.num_asked -= 1
-        self._assignments.release()
-        self._left_behind.settle()
+        self._stay.close()
 
     @property
     def _stands(self) -> bool:
@@ -198,7 +194,7 @@ class PassedRequest:
         if self._shown is Shown.TOKENS:
             return self.clock.last_token_s
         made_s = self._standstill.made_s
-        return made_s if made_s is not None and made_s > self._leg.sent_s else None
+        return made_s if made_s is not None and made_s > self._stay.leg.sent_s else None
 
     def _new_patience(self) -> ServerPatience | None:
         """None where nobody could see that the server does something."""
@@ -223,7 +219,7 @@ class PassedRequest:
     def _count(self, num_tokens: int) -> None:
         now_s = self.request.limits.clock()
         if not self.clock.has_token:
-            self._leg.computed_s = self._leg.first_token_s = now_s
+            self._stay.leg.computed_s = self._stay.leg.first_token_s = now_s
             self._note_computed()
         self.clock.tokens(0, num_tokens)
         self._note_made(num_tokens)
@@ -235,14 +231,14 @@ class PassedRequest:
         self._note_made(num_tokens)
 
     def _note_computed(self) -> None:
-        self._assignments.prefilled()
-        self._assignments.decoded()
+        self._stay.num_begun_choices = self.request.num_choices
+        self._stay.prefilled()
+        self._stay.decoded()
         self._place.computed()
-        self._left_behind.decoded()
 
     def _note_made(self, num_tokens: int) -> None:
         self._num_made += num_tokens
-        self._left_behind.made(num_tokens)
+        self._stay.left_behind.made(num_tokens)
         self._place.bill.produced(num_tokens)
 
     def _timing(self, usage: Usage) -> Timing | None:
