@@ -96,6 +96,15 @@ class PassedRequest:
         return self.decision.cached_at(self._key)
 
     @property
+    def trace_headers(self) -> dict[str, str | None]:
+        """By which the server has its spans in the request's trace, in place of what the client
+        said; empty: it is not traced."""
+        trace, span_id = self.request.trace, self._stay.leg.span_id
+        if trace is None or span_id is None:
+            return {}
+        return {"tracestate": None, **trace.headers_of(span_id)}
+
+    @property
     def stage(self) -> RequestStage:
         """See UnderWay."""
         return RequestStage.DECODE if self.clock.has_token else RequestStage.PREFILL
@@ -147,6 +156,8 @@ class PassedRequest:
         sending.metrics.finished(usage, timing)
         sending.metrics.classes.finished(request.priority, usage, timing)
         sending.decisions.finished(request.request_id, usage, timing)
+        if request.trace is not None:
+            request.trace.answered(self.decision, usage, timing)
         if timing is None:
             sending.estimates.answered(usage, num_choices=request.num_choices)
             return
@@ -182,6 +193,8 @@ class PassedRequest:
             self._blame()
         self._stop_doubting()
         self.server.num_asked -= 1
+        if self._has_worked:  # whatever its end: its prompt is computed
+            self._stay.computed(self._key, self.expected_cached)
         self._stay.close()
 
     @property
@@ -286,5 +299,5 @@ class PassedRequest:
 
 
 def _course_of(request: RoutedRequest, sending: Sending) -> RequestCourse:
-    arrival = sending.decisions.arrival_of(request.request_id)
+    arrival = request.arrival_in(sending.decisions)
     return RequestCourse(request.limits.arrived_s) if arrival is None else arrival.course

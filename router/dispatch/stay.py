@@ -1,7 +1,7 @@
 """One request in its router's books of the workers it is at, whoever sent it there.
 
-    begin: counted at them, expected in their caches, in the ledger
-      -> computed, decoded -> ended | failed -> release: they do nothing more -> close: settled
+begin: counted at them, expected in their caches, in the ledger
+  -> computed, decoded -> ended | failed -> release: they do nothing more -> close: settled
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class EndpointPicker:
         server = passed.server
         replies = picked(
             server.address.host_port,
-            {"authorization": self._authorization},
+            {"authorization": self._authorization, **passed.trace_headers},
             passed_body(
                 body,
                 model=server.model,
