@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.errors import InvalidRequest, MethodNotAllowed, UnknownPath
 from router.api.plan_reading import plan_of
@@ -22,8 +23,7 @@ from router.tenants.tenant import Tenant
 MODELS_PATH = "/v1/models"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """One request, before its body is read."""
 
     request_id: str
@@ -35,8 +35,7 @@ class Incoming:
     arrived_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """A request that may go on."""
 
     plan: Plan

@@ -11,7 +11,8 @@ Attributes are named by OpenTelemetry's conventions for generative AI; our own b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.generation import FinishReason, Timing, Usage
 from cluster.sampling import SamplingParams
@@ -24,8 +25,7 @@ from router.telemetry.request_course import Leg
 Attributes = dict[str, Attribute]
 
 
-@dataclass(slots=True, eq=False)
-class TracedAnswer:
+class TracedAnswer(msgspec.Struct, eq=False):
     """A request that is over, or will be."""
 
     operation: str

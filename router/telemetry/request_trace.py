@@ -6,7 +6,8 @@ begun at the door -> came -> legs go out, each with a span of its own -> answere
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.generation import FinishReason, Timing, Usage
 from cluster.sampling import SamplingParams
@@ -18,8 +19,7 @@ from router.telemetry.request_arrival import RequestArrival
 from router.telemetry.request_spans import TracedAnswer, add_answer_spans
 
 
-@dataclass(slots=True, eq=False)
-class RequestTrace:
+class RequestTrace(msgspec.Struct, eq=False):
     """Of one request. From the event loop; nothing here is called for a token."""
 
     part: TracePart
