@@ -98,7 +98,10 @@ VERBS = (
     Verb("blocks DECODE --held", ("DECODE",)),
     Verb(f"trace {REQUEST}", ("router.queue", "decode")),
     Verb("trace --slowest 2", ("prompt tokens",)),
-    Verb("slow --by pool,worker,tenant", ("with a first token", "not enough requests|requests over p")),
+    Verb(
+        "slow --by pool,worker,tenant",
+        ("with a first token", "not enough requests|requests over p"),
+    ),
     Verb("cost --price prefill=2,decode=2", ("TENANT", "prefill", "idle: ")),
     Verb("slow --by pool,worker,tenant", ("BY +SLICE|not enough requests",)),
     Verb("cost --price prefill=2.5,decode=2.5", ("POOL +WORKERS",)),
