@@ -10,7 +10,6 @@ progress only the server's own page tells, and nothing is learnt of its times.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from router.dispatch.chosen_workers import ChosenWorkers
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.sending import Sending
 from router.dispatch.server_patience import ServerPatience
+from router.dispatch.shown import Shown
 from router.dispatch.stay import Stay
 from router.dispatch.stream import RoutedRequest
 from router.dispatch.time_limits import ProgressWatch
@@ -34,17 +34,6 @@ from router.vllm.server import VllmServer
 SERVER_ERROR, SERVER_REFUSAL = "server_error", "server_refused"
 """How a request ended that its server answered with an error of its own, or of the request's."""
 _LATE = status_of(DeadlineExceeded("")).code
-
-
-class Shown(enum.Enum):
-    """What a gateway lets be seen of an answer."""
-
-    TOKENS = enum.auto()
-    """Of a stream, as they come."""
-    WHOLE = enum.auto()
-    """It comes in one piece: its head says that it is made."""
-    HEAD = enum.auto()
-    """Of a stream: it says that the server was reached."""
 
 
 class PassedRequest:

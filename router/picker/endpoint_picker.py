@@ -18,8 +18,9 @@ from cluster.errors import Cancelled, DeadlineExceeded, NotReady, SplitserveErro
 from cluster.generation import Usage
 from cluster.logs import bind_request, get_logger
 from protos import ext_proc_pb2 as wire
-from router.dispatch.passed_request import PassedRequest, Shown
+from router.dispatch.passed_request import PassedRequest
 from router.dispatch.passing import Passing
+from router.dispatch.shown import Shown
 from router.front.caller import caller_of
 from router.front.doors import DoorContext
 from router.front.refusals import internal_error
