@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Sequence
 
 from cluster.deadline import Sleep
-from cluster.errors import SplitserveError
 from cluster.scaling.groups import Object
 from cluster.scaling.kubernetes_api import DeploymentsApi
 from cluster.scaling.named_pod import NamedPod
@@ -70,7 +69,7 @@ class KubernetesScaler:
             for pod in leaving:
                 await pod.price(label=POOL_LABEL, is_dry_run=order.is_dry_run)
             await self._api.patch_scale(pool, order.size, is_dry_run=order.is_dry_run)
-        except (ScaleRefused, SplitserveError):
+        except BaseException:  # an operator's Ctrl-C as well
             for pod in leaving:
                 await pod.take_back()
             raise
