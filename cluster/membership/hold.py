@@ -51,8 +51,8 @@ class WorkerHold:
         return self.kind is not HoldKind.NONE
 
     def is_newer_than(self, other: WorkerHold) -> bool:
-        """Of two orders that two routers gave in one moment, the stronger counts everywhere. Numbers
-        go round: of two, the newer is the one that is fewer steps ahead."""
+        """Of two orders that two routers gave in one moment, the stronger counts everywhere. As
+        numbers go round, the newer of two is the one that is fewer steps ahead."""
         if self.number == other.number:
             return _STRENGTH[self.kind] > _STRENGTH[other.kind]
         if not (self.number and other.number):
