@@ -1,7 +1,8 @@
 """`splitserve flip`: a worker gives its place to one of the other role, which takes over its cache.
 
     side by side   a new worker starts in the other pool, ready
-                   -> it takes over what the old one has cached -> the old one drains, and goes
+                   -> it takes over what the old one has cached -> the old one drains, and goes;
+                   what the new one has by then goes to nobody else
     one by one     where there is no room for both, or as was asked: the old one hands on to others,
                    drains and goes
                    -> the new one starts
@@ -30,7 +31,7 @@ from cli.question import complained
 from cli.release import at_release
 from cli.terminal import complain, say
 from cluster.deadline import Deadline
-from cluster.dial.dialer import Dialer
+from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
 from cluster.join_token import operators_token
@@ -45,8 +46,12 @@ from cluster.scaling.scaler import (
 )
 from cluster.scaling.supervised import TIMEOUT_S, SupervisedScaler
 
-HandOn = Callable[[Sequence[str]], Awaitable[None]]
-"""Called when these new workers are ready."""
+HandOn = Callable[[Sequence[str]], Awaitable[bool]]
+"""Called when these new workers are ready; whether they have what the old one had cached, of which
+nothing more is handed on then."""
+JOIN_S = 5.0
+"""A worker that is ready joins its router by then: it does so every second."""
+_LOOK_S = 0.2
 
 
 class _NotGrown(NotSettled):
@@ -65,8 +70,9 @@ def flip_in_release(named: str, request: FlipRequest) -> ExitCode:
     """The same on Kubernetes, [NAMESPACE/]RELEASE: the pod is the one that its Deployment loses
     first, and hands on what it has cached as it ends, where the chart lets it."""
 
-    async def nothing_more(starting: Sequence[str]) -> None:
+    async def nothing_more(starting: Sequence[str]) -> bool:
         """The pod itself does it."""
+        return False
 
     request = replace(request, release=named)
     return at_release(
@@ -77,20 +83,41 @@ def flip_in_release(named: str, request: FlipRequest) -> ExitCode:
 async def _flip_supervised(dialer: Dialer, address: str, request: FlipRequest) -> ExitCode:
     scaler, router = SupervisedScaler(dialer, address), dialer.operator(address)
 
-    async def to_new_ones(starting: Sequence[str]) -> None:
-        await hand_on(router, request.worker_id, starting)
+    roles: dict[str, str] = {}
+    is_handed_on = False
+
+    async def to_new_ones(starting: Sequence[str]) -> bool:
+        nonlocal is_handed_on
+        joined = await _joined_since(router, roles)
+        is_handed_on = await hand_on(router, request.worker_id, joined or starting)
+        return is_handed_on
 
     try:
-        members = (await router.members(timeout_s=TIMEOUT_S)).members
-        roles = {state.member.worker_id: state.member.role for state in members}
-        before = await newest_event(router) if request.waits else 0
+        roles |= await _roles(router)
+        before = None if request.is_dry_run else await newest_event(router)
         code = await flip(scaler, request, to_new_ones, roles=roles)
-        if request.waits:
-            await say_handed_on(router, before)
+        if before is not None and not is_handed_on:
+            await say_handed_on(router, before)  # by its supervisor, as it left
         return code
     finally:
         await router.close()
         await scaler.close()
+
+
+async def _roles(router: OperatorLink) -> dict[str, str]:
+    """Of all workers that have joined, by id."""
+    members = (await router.members(timeout_s=TIMEOUT_S)).members
+    return {state.member.worker_id: state.member.role for state in members}
+
+
+async def _joined_since(router: OperatorLink, before: Mapping[str, str]) -> list[str]:
+    """Where a spare takes the place it is not the one that is started."""
+    deadline = Deadline.after(JOIN_S)
+    while not (new := sorted((await _roles(router)).keys() - before.keys())):
+        if deadline.has_passed:
+            break
+        await asyncio.sleep(_LOOK_S)
+    return new
 
 
 async def flip(
@@ -103,7 +130,7 @@ async def flip(
     """`roles`: of all workers by id; None: pools know which are theirs."""
     try:
         plan = await planned(scaler, request, roles)
-        show(plan, request.output)
+        show(plan, request)
         if request.is_dry_run:
             return ExitCode.OK
         if not (request.is_agreed or typer.confirm("go on?", err=True)):
@@ -143,7 +170,7 @@ async def _carry_out(
         return
     starting = await _grown(scaler, plan, request, deadline)
     say(f"{', '.join(starting.starting) or plan.growing.pool} is ready")
-    await hand_on_to(starting.starting)
+    shrink = replace(shrink, is_handed_on=await hand_on_to(starting.starting))
     with _told(
         f"{grow.pool} has a worker more than before, and {plan.worker_id} may have stayed",
         request.command(f"scale {grow.pool}={plan.growing.size_before}"),

@@ -171,9 +171,9 @@ def _role_of(state: PoolState) -> str:
     return state.role or state.name
 
 
-def show(plan: FlipPlan, output: str) -> None:
+def show(plan: FlipPlan, request: FlipRequest) -> None:
     """On stdout; what it means on stderr."""
-    if print_data(plan, output):
+    if print_data(plan, request.output):
         return
     table = Table("POOL", "NOW", "THEN", "GPUS", "STARTING", "LEAVING")
     for each in (plan.growing, plan.shrinking):
@@ -182,7 +182,13 @@ def show(plan: FlipPlan, output: str) -> None:
             each.pool, *sizes, ", ".join(each.starting) or "-", ", ".join(each.leaving) or "-"
         )
     table.print()
-    if plan.is_side_by_side:
+    if plan.is_side_by_side and request.release:
+        say(
+            f"a {plan.growing.pool} worker starts; then {plan.worker_id} drains, and hands on what "
+            "it has cached to those with room, of its own role first (`splitserve events` says to "
+            "whom)"
+        )
+    elif plan.is_side_by_side:
         say(
             f"a {plan.growing.pool} worker starts and takes over what {plan.worker_id} has cached; "
             f"then {plan.worker_id} drains: its requests end there or go on elsewhere"

@@ -30,16 +30,18 @@ async def say_handed_on(router: OperatorLink, after: int) -> None:
             say(f"{event.subject} handed on {event.cause}")
 
 
-async def hand_on(router: OperatorLink, worker_id: str, receivers: Sequence[str] = ()) -> None:
-    """Of one worker, now; `receivers`: to nobody else. What fails is said: the cache is then lost
-    with the worker, and nothing else is."""
+async def hand_on(router: OperatorLink, worker_id: str, receivers: Sequence[str] = ()) -> bool:
+    """Of one worker, now; `receivers`: to nobody else. Whether others have any of it now. What
+    fails is said: the cache is then lost with the worker, and nothing else is."""
     order = HandOnOrder(worker_id=worker_id, receivers=receivers)
     try:
         answer = await router.hand_on(order, timeout_s=HAND_ON_S)
     except SplitserveError as failure:
         say(f"what {worker_id} has cached was not handed on: {failure.message}")
-        return
+        return False
     if answer.reason:
         say(f"what {worker_id} has cached was not handed on ({answer.reason}): {answer.message}")
-    else:
-        say(f"{worker_id} handed on {handed_in_words(answer.report)}")
+        return False
+    say(f"{worker_id} handed on {handed_in_words(answer.report)}")
+    received = answer.report.receivers
+    return any(each.handed_tokens or each.known_tokens for each in received)

@@ -16,7 +16,7 @@ from cli.output_form import ViewOutput, checked_view_form
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="how far back: 90s, 10m or 2h")
 ]
-_KINDS = ("length", "hit", "pool", "tenant", "model", "route")
+_KINDS = ("length", "hit", "pool", "worker", "tenant", "model", "route")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 

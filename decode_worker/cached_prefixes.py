@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from cluster.errors import InvalidRequest, SplitserveError
+from cluster.errors import InvalidRequest
 from cluster.rpc import abort
 from protos import handoff_pb2, handoff_pb2_grpc
 from worker.exchange.cache_exports import CacheExports
@@ -28,9 +28,8 @@ class CachedPrefixes(handoff_pb2_grpc.PrefillWorkerServicer):
         context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
     ) -> None:
         """Of what is cached, and of nothing else."""
-        try:
-            if not request.cached_only:
-                raise InvalidRequest("a decode worker computes no prompt for another worker")
-            await self._exports.export(request, context)
-        except SplitserveError as error:
-            await abort(context, error)
+        if request.cached_only:
+            await self._exports.serve(request, context)
+        else:
+            refusal = InvalidRequest("a decode worker computes no prompt for another worker")
+            await abort(context, refusal)

@@ -73,12 +73,14 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
         request: handoff_pb2.PrefillRequest,
         context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
     ) -> None:
-        """Computes and exports a prompt; returns when the request ends or the reader leaves."""
+        """Computes and exports a prompt; returns when the request ends or the reader leaves. What
+        is cached goes without being a prompt of this worker: it is counted as nothing else than
+        tokens handed on."""
         with bind_request(request.request_id[:MAX_REQUEST_ID_CHARS]):
+            if request.cached_only:
+                await self._keeper.exports.serve(request, context)
+                return
             try:
-                if request.cached_only:
-                    await self._keeper.exports.export(request, context)
-                    return
                 worker, _ = self._keeper.exports.opened()
                 check_request(request, worker)
                 with worker.lifespan.admit():

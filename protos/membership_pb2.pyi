@@ -191,18 +191,20 @@ class PoolState(_message.Message):
     def __init__(self, name: _Optional[str] = ..., wanted: _Optional[int] = ..., present: _Optional[int] = ..., ready: _Optional[int] = ..., generation: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class ScaleOrder(_message.Message):
-    __slots__ = ("pool", "size", "leaving", "dry_run", "number")
+    __slots__ = ("pool", "size", "leaving", "dry_run", "number", "handed_on")
     POOL_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HANDED_ON_FIELD_NUMBER: _ClassVar[int]
     pool: str
     size: int
     leaving: _containers.RepeatedScalarFieldContainer[str]
     dry_run: bool
     number: int
-    def __init__(self, pool: _Optional[str] = ..., size: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
+    handed_on: bool
+    def __init__(self, pool: _Optional[str] = ..., size: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., number: _Optional[int] = ..., handed_on: _Optional[bool] = ...) -> None: ...
 
 class ScaleAnswer(_message.Message):
     __slots__ = ("number", "reason", "message", "pool", "size_before", "size", "starting", "leaving", "num_gpus")

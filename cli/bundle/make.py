@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from cli.bundle.parts import BundlePart, doctor_part, fleet_parts, machine_parts
 from cli.exit_code import ExitCode
 from cli.terminal import complain, say
 from cluster import VERSION
-from cluster.deadline import Deadline
+from cluster.deadline import Deadline, Sleep
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import ConfigError
@@ -22,6 +22,9 @@ from cluster.join_token import operators_token
 from cluster.masking import own_mask
 from cluster.terminal_text import size_in_words
 
+TELL_EVERY_S = 10.0
+_DOCTOR = "doctor.json"
+_IN_WORDS = {_DOCTOR: "the doctor, who tries transfers and sums between processes of this machine"}
 PART_LIMIT_S = 30.0
 """Of each but the doctor's, which tries transfers and has all the time there is."""
 
@@ -48,7 +51,7 @@ def make_bundle(
     archive = Archive(mask)
     parts = [*fleet_parts(_dialer(archive), router), *machine_parts(mask, log_dir)]
     if findings is not None:
-        archive.add("doctor.json", findings)
+        archive.add(_DOCTOR, findings)
     elif runs_doctor:
         parts.append(doctor_part())
         say(f"the doctor looks at this machine as well, for {limit_s:.0f} s at most (--no-doctor)")
@@ -63,9 +66,32 @@ def make_bundle(
     return ExitCode.OK
 
 
-async def gather(archive: Archive, parts: Sequence[BundlePart], deadline: Deadline) -> None:
+async def gather(
+    archive: Archive,
+    parts: Sequence[BundlePart],
+    deadline: Deadline,
+    sleep: Sleep = asyncio.sleep,
+) -> None:
     """What fails or takes too long is missing, and the others are there."""
-    await asyncio.gather(*(_add(archive, part, deadline) for part in parts))
+    waiting = {part.name: None for part in parts}
+
+    async def add(part: BundlePart) -> None:
+        await _add(archive, part, deadline)
+        del waiting[part.name]
+
+    telling = asyncio.create_task(_tell(waiting, deadline, sleep))
+    try:
+        await asyncio.gather(*map(add, parts))
+    finally:
+        telling.cancel()
+
+
+async def _tell(waiting: Collection[str], deadline: Deadline, sleep: Sleep) -> None:
+    """What is not there yet, as long as something is not."""
+    while True:
+        await sleep(TELL_EVERY_S)
+        what = ", ".join(_IN_WORDS.get(name, name) for name in waiting)
+        say(f"waiting for {what}, {deadline.remaining_s:.0f} s at most")
 
 
 def _dialer(archive: Archive) -> Dialer:
@@ -79,7 +105,7 @@ def _dialer(archive: Archive) -> Dialer:
 
 async def _add(archive: Archive, part: BundlePart, deadline: Deadline) -> None:
     limit_s = deadline.remaining_s
-    if part.name != "doctor.json":
+    if part.name != _DOCTOR:
         limit_s = min(PART_LIMIT_S, limit_s)
     began_s = time.monotonic()
     try:

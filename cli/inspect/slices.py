@@ -112,12 +112,13 @@ class Slicing:
         return [_ttft_of(each) for each in self._timed]
 
     def slices(self, kinds: Iterable[By]) -> list[Slice]:
-        """Of these kinds: those that stand out first, then by how far they lead."""
+        """Of these kinds: those that stand out first, then by how far they lead; of a pool and its
+        only worker the worker."""
         wanted = set(kinds)
         everyone = [*self._timed, *self._failed]
         names = sorted({name for each in everyone for name in each.slices if name[0] in wanted})
         found = [self._slice(by, value, len(names)) for by, value in names]
-        return sorted(found, key=lambda each: (not each.stands_out, -each.lead, -each.count))
+        return sorted(found, key=_rank)
 
     def _slice(self, by: By, value: str, num_slices: int) -> Slice:
         inside = [each for each in self._timed if (by, value) in each.slices]
@@ -160,6 +161,10 @@ class Slicing:
         }
         total = sum(above.values())
         return {stage: part / total for stage, part in above.items()} if total > 0 else {}
+
+
+def _rank(each: Slice) -> tuple[bool, float, int, bool]:
+    return not each.stands_out, -each.lead, -each.count, each.by is not By.WORKER
 
 
 def chance_of(least: int, drawn: int, marked: int, total: int) -> float:

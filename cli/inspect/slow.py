@@ -83,9 +83,7 @@ def conclusion_of(slicing: Slicing, slices: Iterable[Slice]) -> str:
 
 def _in_words(found: Slice) -> str:
     """A worker has a name; other slices are named with what they are of."""
-    if found.by is By.POOL:
-        return found.value.partition(" ")[2]
-    return f"{found.by} {found.value}"
+    return found.value if found.by is By.WORKER else f"{found.by} {found.value}"
 
 
 def _title(slicing: Slicing, heard: RoutersHeard[Recent]) -> str:

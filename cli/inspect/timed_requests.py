@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster.identity import Role
 from protos import router_admin_pb2
 
 
@@ -45,6 +46,7 @@ class By(StrEnum):
     LENGTH = "length"
     HIT = "hit"
     POOL = "pool"
+    WORKER = "worker"
     TENANT = "tenant"
     MODEL = "model"
     ROUTE = "route"
@@ -143,8 +145,8 @@ def _fitted(parts_ms: Mapping[TtftStage, float], total_ms: float) -> dict[TtftSt
 def _slices(
     trace: router_admin_pb2.RequestTrace, models: Mapping[str, str]
 ) -> Iterator[tuple[By, str]]:
-    """At most one worker of each pool: those of the leg that its first token came from, else of
-    the last."""
+    """At most one worker of each pool, which is as `get pools` calls it: those of the leg that its
+    first token came from, else of the last."""
     leg = _leg_of_first_token(trace) or (trace.legs[-1] if trace.legs else None)
     prefill, decode = _workers(trace, leg)
     yield By.LENGTH, _length_of(trace.prompt_tokens)
@@ -152,10 +154,10 @@ def _slices(
     yield By.TENANT, trace.arrival.tenant or NO_KEY
     yield By.MODEL, models.get(decode, NOT_KNOWN)
     yield By.ROUTE, ("pair" if prefill else "alone") if decode else "no worker"
-    if prefill:
-        yield By.POOL, f"prefill {prefill}"
-    if decode:
-        yield By.POOL, f"decode {decode}"
+    for pool, worker in ((Role.PREFILL, prefill), (Role.DECODE, decode)):
+        if worker:
+            yield By.POOL, pool.value
+            yield By.WORKER, worker
 
 
 def _workers(

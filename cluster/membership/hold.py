@@ -18,8 +18,8 @@ from cluster.errors import InvalidRequest
 from protos import membership_pb2
 
 MAX_NUMBER = 2**53
-"""Of orders about one worker: the largest whole number that JSON tells from the next. Whoever tells
-of more makes them up."""
+"""Of orders about one worker: the largest whole number that JSON tells from the next. The one after
+it is 1: who hears of a number that is made up is not held, or free, for ever."""
 UNKNOWN_WORKER = "unknown_worker"
 """Why a router holds nobody: no worker of that name has joined."""
 
@@ -39,7 +39,8 @@ _STRENGTH = {kind: at for at, kind in enumerate(HoldKind)}
 
 @dataclass(frozen=True, slots=True)
 class WorkerHold:
-    """`number` grows with every order about the worker; 0: nobody has said anything."""
+    """`number`, 1 to MAX_NUMBER, grows with every order about the worker; 0: nobody has said
+    anything."""
 
     kind: HoldKind = HoldKind.NONE
     number: int = 0
@@ -50,12 +51,17 @@ class WorkerHold:
         return self.kind is not HoldKind.NONE
 
     def is_newer_than(self, other: WorkerHold) -> bool:
-        """Of two orders that two routers gave in one moment, the stronger counts everywhere."""
-        return (self.number, _STRENGTH[self.kind]) > (other.number, _STRENGTH[other.kind])
+        """Of two orders that two routers gave in one moment, the stronger counts everywhere. As
+        numbers go round, the newer of two is the one that is fewer steps ahead."""
+        if self.number == other.number:
+            return _STRENGTH[self.kind] > _STRENGTH[other.kind]
+        if not (self.number and other.number):
+            return self.number > other.number
+        return (self.number - other.number) % MAX_NUMBER < MAX_NUMBER // 2
 
     def then(self, kind: HoldKind) -> WorkerHold:
         """The next order."""
-        return WorkerHold(kind, min(self.number + 1, MAX_NUMBER))
+        return WorkerHold(kind, self.number % MAX_NUMBER + 1)
 
 
 NO_HOLD = WorkerHold()

@@ -19,32 +19,45 @@ HELD_PARTITION = 1_000_000
 """Above any number of replicas: a set that grows while it is held grows by the template before."""
 
 
-def is_group_set(pool: Object) -> bool:
-    """And no Deployment, of which a list says no kind."""
-    return bool(pool.get("kind") == KIND)
+class GroupSets:
+    """See PoolKind."""
 
+    plural: Mapping[str, str] = {"group": GROUP, "version": VERSION, "plural": PLURAL}
+    why_unnamed = "a LeaderWorkerSet, which loses its last group: none can be named"
+    why_not_undone = (
+        "a LeaderWorkerSet keeps no template before; name the other pools, or use helm rollback"
+    )
 
-def pods_of_a_worker(pool: Object) -> list[Object]:
-    """The spec of each pod that one replica consists of."""
-    if not is_group_set(pool):
-        return [pool["spec"]["template"]["spec"]]
-    template = pool["spec"]["leaderWorkerTemplate"]
-    follower = template["workerTemplate"]["spec"]
-    leader = (template.get("leaderTemplate") or template["workerTemplate"])["spec"]
-    return [leader, *[follower] * (int(template.get("size", 1)) - 1)]
+    def pods_of_a_worker(self, pool: Object) -> list[Object]:
+        """The leader's, and its followers'."""
+        template = pool["spec"]["leaderWorkerTemplate"]
+        follower = template["workerTemplate"]["spec"]
+        leader = (template.get("leaderTemplate") or template["workerTemplate"])["spec"]
+        return [leader, *[follower] * (int(template.get("size", 1)) - 1)]
 
+    def is_paused(self, pool: Object) -> bool:
+        """It is on hold."""
+        strategy = pool["spec"].get("rolloutStrategy") or {}
+        rolling = strategy.get("rollingUpdateConfiguration") or {}
+        return bool(rolling.get("partition", 0) >= max(1, int(pool["spec"].get("replicas", 1))))
 
-def is_held(pool: Object) -> bool:
-    """Its rolling update does not go on."""
-    strategy = pool["spec"].get("rolloutStrategy") or {}
-    rolling = strategy.get("rollingUpdateConfiguration") or {}
-    return bool(rolling.get("partition", 0) >= max(1, int(pool["spec"].get("replicas", 1))))
+    def pausing(self, pool: Object, *, is_paused: bool) -> list[Object]:
+        """See PoolKind."""
+        partition = HELD_PARTITION if is_paused else 0
+        strategy = pool["spec"].get("rolloutStrategy") or {"type": "RollingUpdate"}
+        rolling = strategy.get("rollingUpdateConfiguration") or {}
+        new = {**strategy, "rollingUpdateConfiguration": {**rolling, "partition": partition}}
+        return [{"op": "add", "path": "/spec/rolloutStrategy", "value": new}]
 
+    def revision(self, pool: Object) -> int:
+        """Its own revisions have hashes for names."""
+        return int(pool["metadata"].get("generation", 0))
 
-def hold(pool: Object, *, is_paused: bool) -> list[Object]:
-    """A JSON patch."""
-    partition = HELD_PARTITION if is_paused else 0
-    strategy = pool["spec"].get("rolloutStrategy") or {"type": "RollingUpdate"}
-    rolling = strategy.get("rollingUpdateConfiguration") or {}
-    new = {**strategy, "rollingUpdateConfiguration": {**rolling, "partition": partition}}
-    return [{"op": "add", "path": "/spec/rolloutStrategy", "value": new}]
+    def is_seen(self, pool: Object) -> bool:
+        """Older ones do not say."""
+        seen = (pool.get("status") or {}).get("observedGeneration")
+        return seen is None or bool(seen >= pool["metadata"].get("generation", 0))
+
+    def problem(self, pool: Object) -> str:
+        """It says that it makes progress, or is available, and no more."""
+        return ""

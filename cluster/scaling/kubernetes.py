@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Sequence
 
 from cluster.deadline import Sleep
-from cluster.errors import SplitserveError
-from cluster.scaling.groups import Object, is_group_set, pods_of_a_worker
+from cluster.scaling.groups import Object
 from cluster.scaling.kubernetes_api import DeploymentsApi
 from cluster.scaling.named_pod import NamedPod
+from cluster.scaling.pool_kind import kind_of
 from cluster.scaling.scaler import (
     PoolState,
     RefusalReason,
@@ -28,8 +28,6 @@ from cluster.scaling.scaler import (
 
 POOL_LABEL = "splitserve/pool"
 COMPONENT_LABEL = "app.kubernetes.io/component"
-_FAILURES = {"ReplicaFailure": "True", "Progressing": "False"}
-"""Conditions of a Deployment, as they are when something is in its way."""
 GPU_SUFFIX = "/gpu"
 """Of the resource by which nodes count GPUs: nvidia.com/gpu, amd.com/gpu."""
 
@@ -71,7 +69,7 @@ class KubernetesScaler:
             for pod in leaving:
                 await pod.price(label=POOL_LABEL, is_dry_run=order.is_dry_run)
             await self._api.patch_scale(pool, order.size, is_dry_run=order.is_dry_run)
-        except (ScaleRefused, SplitserveError):
+        except BaseException:  # an operator's Ctrl-C as well
             for pod in leaving:
                 await pod.take_back()
             raise
@@ -81,7 +79,7 @@ class KubernetesScaler:
         def is_smaller(now: Object) -> bool:
             return (
                 pool_of(now) == order.pool
-                and is_seen(now)
+                and kind_of(now).is_seen(now)
                 and pool_state(now).num_present <= order.size
             )
 
@@ -95,14 +93,11 @@ class KubernetesScaler:
 
 def _check_can_be_named(pool: Object) -> None:
     """Raises ScaleRefused where the pod that is named would not be the one that goes."""
-    state, status = pool_state(pool), pool.get("status") or {}
-    if is_group_set(pool):
-        raise ScaleRefused(
-            RefusalReason.OPTIONS,
-            f"{state.name} is a LeaderWorkerSet, which loses its last group: none can be named",
-        )
+    state, status, kind = pool_state(pool), pool.get("status") or {}, kind_of(pool)
+    if kind.why_unnamed:
+        raise ScaleRefused(RefusalReason.OPTIONS, f"{state.name} is {kind.why_unnamed}")
     is_of_one_template = status.get("updatedReplicas", 0) == state.num_present
-    if not (is_seen(pool) and state.is_settled and is_of_one_template):
+    if not (kind.is_seen(pool) and state.is_settled and is_of_one_template):
         raise ScaleRefused(
             RefusalReason.CHANGING,
             f"{state.name} has {state.num_ready} of {state.num_wanted} pods ready"
@@ -139,7 +134,7 @@ def pool_state(deployment: Object) -> PoolState:
         num_present=status.get("replicas", 0),
         num_ready=status.get("readyReplicas", 0),
         generation=deployment["metadata"].get("generation", 0),
-        problem=problem_of(deployment),
+        problem=kind_of(deployment).problem(deployment),
         role=_role_of(deployment),
         workers_begin=f"{deployment['metadata']['name']}-",
     )
@@ -151,28 +146,10 @@ def _role_of(deployment: Object) -> str:
     return str(component).removesuffix("-worker")
 
 
-def is_seen(deployment: Object) -> bool:
-    """False while its status is of what was wanted before. Older sets of groups do not say."""
-    if is_group_set(deployment) and "observedGeneration" not in (deployment.get("status") or {}):
-        return True
-    seen = (deployment.get("status") or {}).get("observedGeneration", 0)
-    return bool(seen >= deployment["metadata"].get("generation", 0))
-
-
-def problem_of(deployment: Object) -> str:
-    """Why pods are not made, or do not get ready, of what is wanted now; empty: neither is said."""
-    if is_group_set(deployment) or not is_seen(deployment):
-        return ""  # a set of groups says that it makes progress, or is available, and no more
-    for condition in (deployment.get("status") or {}).get("conditions") or ():
-        failed = _FAILURES.get(condition["type"]) == condition["status"]
-        if failed and condition.get("reason") != "DeploymentPaused":
-            return str(condition.get("message") or condition.get("reason"))
-    return ""
-
-
 def gpus_of_a_worker(pool: Object) -> int:
     """That the containers of its pods ask for."""
-    containers = (each for pod in pods_of_a_worker(pool) for each in pod["containers"])
+    pods = kind_of(pool).pods_of_a_worker(pool)
+    containers = (each for pod in pods for each in pod["containers"])
     limits = (container.get("resources", {}).get("limits") or {} for container in containers)
     return sum(
         int(amount)

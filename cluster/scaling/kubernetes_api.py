@@ -11,12 +11,11 @@ from typing import Any, Protocol
 import msgspec
 
 from cluster.errors import ConfigError, WorkerLost
-from cluster.scaling.groups import GROUP, PLURAL, VERSION, Object, is_group_set
+from cluster.scaling.groups import GroupSets, Object
+from cluster.scaling.pool_kind import kind_of
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
 TIMEOUT_S = 15.0
-_OF_GROUPS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
-
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 LOST_FIRST = "-2147483648"
 """The least that there is: all others are dearer."""
@@ -88,27 +87,27 @@ class ApiServer(DeploymentsApi):
 
     async def patch_scale(self, pool: Object, replicas: int, *, is_dry_run: bool) -> None:
         """See DeploymentsApi."""
-        call, kind = self._apps.patch_namespaced_deployment_scale, {}
-        if is_group_set(pool):
-            call, kind = self._custom.patch_namespaced_custom_object_scale, dict(_OF_GROUPS)
-            kind["_content_type"] = "application/merge-patch+json"
+        call, named = self._apps.patch_namespaced_deployment_scale, dict(kind_of(pool).plural)
+        if named:
+            call = self._custom.patch_namespaced_custom_object_scale
+            named["_content_type"] = "application/merge-patch+json"
         if is_dry_run:
-            kind["dry_run"] = "All"
+            named["dry_run"] = "All"
         body = {"spec": {"replicas": replicas}}
-        await self._called(call, name=pool["metadata"]["name"], body=body, **kind)
+        await self._called(call, name=pool["metadata"]["name"], body=body, **named)
 
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         """See DeploymentsApi."""
-        call, kind = self._apps.patch_namespaced_deployment, {}
-        if is_group_set(pool):
-            call, kind = self._custom.patch_namespaced_custom_object, _OF_GROUPS
+        call, named = self._apps.patch_namespaced_deployment, kind_of(pool).plural
+        if named:
+            call = self._custom.patch_namespaced_custom_object
         body = [dict(operation) for operation in operations]
         await self._called(
             call,
             name=pool["metadata"]["name"],
             body=body,
             _content_type="application/json-patch+json",
-            **kind,
+            **named,
         )
 
     async def pod(self, name: str) -> Object | None:
@@ -137,7 +136,7 @@ class ApiServer(DeploymentsApi):
         matters: most releases have none."""
         call = self._custom.list_namespaced_custom_object
         try:
-            found = await self._called(call, label_selector=selector, **_OF_GROUPS)
+            found = await self._called(call, label_selector=selector, **GroupSets.plural)
         except ScaleRefused as refusal:
             if refusal.reason is RefusalReason.FORBIDDEN:
                 self.hidden = refusal.message

@@ -44,8 +44,8 @@ class NamedPod:
         if _is_going(pod):
             raise ScaleRefused(RefusalReason.CHANGING, f"{self._name} is ending already")
         self._cost_before = (pod["metadata"].get("annotations") or {}).get(DELETION_COST)
+        self._is_priced = not is_dry_run  # also where the server's answer does not come
         await self._api.set_deletion_cost(self._name, LOST_FIRST, is_dry_run=is_dry_run)
-        self._is_priced = not is_dry_run
 
     async def take_back(self) -> None:
         """What was not done is not left to be done later. Never raises: another failure is told."""

@@ -12,18 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.scaling.groups import Object, hold, is_group_set, is_held
-from cluster.scaling.kubernetes import (
-    check_listed,
-    is_seen,
-    pool_of,
-    problem_of,
-    selector_of,
-)
+from cluster.scaling.groups import Object
+from cluster.scaling.kubernetes import check_listed, pool_of, selector_of
 from cluster.scaling.kubernetes_api import DeploymentsApi
+from cluster.scaling.pool_kind import DEPLOYMENTS, kind_of
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
-REVISION = "deployment.kubernetes.io/revision"
 TEMPLATE_HASH = "pod-template-hash"
 
 
@@ -68,9 +62,7 @@ class Rollouts:
         """Holds pools, or lets them go on; returns their names."""
         found = await self._found(pool)
         for each in found:
-            pausing: list[Object] = [{"op": "add", "path": "/spec/paused", "value": is_paused}]
-            operations = hold(each, is_paused=is_paused) if is_group_set(each) else pausing
-            await self._api.patch(each, operations)
+            await self._api.patch(each, kind_of(each).pausing(each, is_paused=is_paused))
         return [pool_of(deployment) for deployment in found]
 
     async def undo(self, pool: str | None) -> list[str]:
@@ -104,50 +96,40 @@ def skew_of(states: Sequence[RolloutState]) -> float:
 
 
 def _check_templates_are_kept(found: Sequence[Object]) -> None:
-    groups = [pool_of(each) for each in found if is_group_set(each)]
-    if groups:
-        raise ScaleRefused(
-            RefusalReason.OPTIONS,
-            f"{', '.join(groups)}: a LeaderWorkerSet keeps no template before; name the other "
-            "pools, or use helm rollback",
-        )
+    reasons = {pool_of(each): kind_of(each).why_not_undone for each in found}
+    if lacking := [name for name, why in reasons.items() if why]:
+        raise ScaleRefused(RefusalReason.OPTIONS, f"{', '.join(lacking)}: {reasons[lacking[0]]}")
 
 
 def _state(deployment: Object) -> RolloutState:
     """What the server has not looked at yet has no new pods."""
-    spec, status = deployment["spec"], deployment.get("status") or {}
-    num_updated = status.get("updatedReplicas", 0) if is_seen(deployment) else 0
+    spec, status, kind = deployment["spec"], deployment.get("status") or {}, kind_of(deployment)
+    num_updated = status.get("updatedReplicas", 0) if kind.is_seen(deployment) else 0
     return RolloutState(
         pool=pool_of(deployment),
-        revision=_revision(deployment),
+        revision=kind.revision(deployment),
         num_wanted=spec.get("replicas", 1),
         num_updated=num_updated,
         num_ready=status.get("readyReplicas", 0),
         num_old=status.get("replicas", 0) - num_updated,
-        is_paused=is_held(deployment) if is_group_set(deployment) else bool(spec.get("paused")),
-        problem=problem_of(deployment),
+        is_paused=kind.is_paused(deployment),
+        problem=kind.problem(deployment),
     )
 
 
-def _revision(item: Object) -> int:
-    if is_group_set(item):
-        return int(item["metadata"].get("generation", 0))  # its revisions have hashes for names
-    return int((item["metadata"].get("annotations") or {}).get(REVISION, 0))
-
-
 def _template_before(deployment: Object, sets: Sequence[Object]) -> dict[str, Any]:
-    uid, now = deployment["metadata"]["uid"], _revision(deployment)
+    uid, now = deployment["metadata"]["uid"], DEPLOYMENTS.revision(deployment)
     own = [
         item
         for item in sets
         if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ())
     ]
-    before = [item for item in own if _revision(item) < now]
+    before = [item for item in own if DEPLOYMENTS.revision(item) < now]
     if not before:
         raise ScaleRefused(
             RefusalReason.OPTIONS, f"{pool_of(deployment)} has no revision before {now}"
         )
-    template = dict(max(before, key=_revision)["spec"]["template"])
+    template = dict(max(before, key=DEPLOYMENTS.revision)["spec"]["template"])
     labels = dict(template["metadata"]["labels"])
     labels.pop(TEMPLATE_HASH, None)
     return template | {"metadata": {**template["metadata"], "labels": labels}}

@@ -77,6 +77,8 @@ class ScaleOrder:
     size: int
     leaving: tuple[str, ...] = ()
     """Workers that are to go first where the pool gets smaller; whoever is asked chooses others."""
+    is_handed_on: bool = False
+    """Others have what these workers cached: it is not handed on again as they leave."""
     is_dry_run: bool = False
     """Judged, and not done."""
 

@@ -39,7 +39,11 @@ def order_to_wire(order: ScaleOrder) -> membership_pb2.ScaleOrder:
         reason = RefusalReason.BELOW_ONE if order.size < 0 else RefusalReason.GPUS
         raise ScaleRefused(reason, f"{order.pool}={order.size}: a size is 1 to {MAX_SIZE}")
     return membership_pb2.ScaleOrder(
-        pool=order.pool, size=order.size, leaving=order.leaving, dry_run=order.is_dry_run
+        pool=order.pool,
+        size=order.size,
+        leaving=order.leaving,
+        handed_on=order.is_handed_on,
+        dry_run=order.is_dry_run,
     )
 
 
@@ -49,6 +53,7 @@ def order_from_wire(message: membership_pb2.ScaleOrder) -> ScaleOrder:
         pool=message.pool,
         size=message.size,
         leaving=tuple(message.leaving),
+        is_handed_on=message.handed_on,
         is_dry_run=message.dry_run,
     )
 

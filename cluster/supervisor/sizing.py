@@ -103,7 +103,7 @@ class Sizing:
         elif order.size < before:
             plan = dataclasses.replace(plan, leaving=self._leaving(pool, order))
         if not order.is_dry_run and order.size != before:
-            self._begin(pool, wanted, specs, plan.leaving)
+            self._begin(pool, wanted, specs, plan.leaving, order)
         return plan
 
     async def close(self) -> None:
@@ -156,21 +156,33 @@ class Sizing:
         return (*order.leaving, *others)[: pool.size.num_places - order.size]
 
     def _begin(
-        self, pool: _Pool, wanted: PoolSize, specs: Sequence[ProcessSpec], leaving: Sequence[str]
+        self,
+        pool: _Pool,
+        wanted: PoolSize,
+        specs: Sequence[ProcessSpec],
+        leaving: Sequence[str],
+        order: ScaleOrder,
     ) -> None:
         pool.size, pool.is_changing, pool.problem = wanted, True, ""
         pool.generation += 1
         self._reserve.resize(wanted, [spec.name for spec in specs])
         self._who_leave.update(leaving)
-        self._background.once(f"size of {wanted.name}", self._change(pool, specs, leaving))
+        emptied = order.leaving if order.is_handed_on else ()
+        change = self._change(pool, specs, leaving, emptied)
+        self._background.once(f"size of {wanted.name}", change)
 
     async def _change(
-        self, pool: _Pool, specs: Sequence[ProcessSpec], leaving: Sequence[str]
+        self,
+        pool: _Pool,
+        specs: Sequence[ProcessSpec],
+        leaving: Sequence[str],
+        emptied: Sequence[str],
     ) -> None:
+        """`emptied`: of those who leave, whose caches others have already."""
         try:
             await asyncio.gather(
                 *(self._start(pool, spec) for spec in specs),
-                *(self._stop(pool, name) for name in leaving),
+                *(self._stop(pool, name, hands_on=name not in emptied) for name in leaving),
             )
         finally:
             pool.is_changing = False
@@ -187,10 +199,11 @@ class Sizing:
             pool.generation += 1
             self._reserve.resize(pool.size, [])
 
-    async def _stop(self, pool: _Pool, name: str) -> None:
+    async def _stop(self, pool: _Pool, name: str, *, hands_on: bool) -> None:
         """What fails of one keeps no other from its change."""
         try:
-            await self._hand_on(name, self._heirs(name))
+            if hands_on:
+                await self._hand_on(name, self._heirs(name))
         except Exception:
             _log.exception("what a worker has cached was not handed on", worker=name)
         try:

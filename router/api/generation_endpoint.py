@@ -30,9 +30,7 @@ from router.front.generation_request import GenerationRequest
 from router.front.pipeline import check_scored
 from router.front.prepared_generation import PreparedGeneration
 from router.front.resumption import Resumable
-from router.front.text_work import Door
 from router.telemetry.request_trace import RequestTrace
-from router.telemetry.request_tracing import CHAT, TEXT_COMPLETION
 from router.tenants.tenant import Tenant
 
 TIMINGS_HEADER = b"x-splitserve-timings"
@@ -191,8 +189,8 @@ class GenerationEndpoint:
         """Of each of a body's prompts."""
         if self._door.tracing is None:
             return [None] * num_prompts
-        operation = CHAT if self._reader.door is Door.CHAT else TEXT_COMPLETION
         parents, states = map(exchange.headers_named, (b"traceparent", b"tracestate"))
+        operation = self._reader.door.operation
         return self._door.tracing.begin_each(num_prompts, parents, states, operation)
 
 

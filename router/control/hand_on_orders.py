@@ -1,11 +1,17 @@
 """A worker is to leave: this router says which others take over what it has cached.
 
 of its role first; those of the other role where these have no room, or where nobody else is there
+
+Several may leave at once: what one is expected to hand to a receiver is room that the others do not
+have, until its order ends. A receiver promises no block twice (worker/exchange/promised_room.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from cluster.dial.dialer import Dialer
 from cluster.errors import SplitserveError, status_of
@@ -28,6 +34,7 @@ from router.telemetry.diary import Happening
 
 NO_RECEIVER = "no_receiver"
 MAX_RECEIVERS = 64
+_NOTHING: Mapping[str, int] = {}
 
 
 class HandOnOrders:
@@ -37,6 +44,8 @@ class HandOnOrders:
         self._fleet = fleet
         self._index = index
         self._dialer = dialer
+        self._expected_tokens: Counter[str] = Counter()
+        """By receiver, of orders under way."""
 
     async def give(self, order: HandOnOrder, *, timeout_s: float) -> HandOnAnswer:
         """What was handed on, or would be, or why nothing. A worker that dies meanwhile is such a
@@ -48,7 +57,13 @@ class HandOnOrders:
                 reason=UNKNOWN_WORKER, message=f"no worker {order.worker_id!r} has joined"
             )
         cached_tokens = self._index.num_blocks_of(item.key) * _size(item)
-        receivers = receivers_of(item, members.values(), cached_tokens, wanted=order.receivers)
+        receivers = receivers_of(
+            item,
+            members.values(),
+            cached_tokens,
+            wanted=order.receivers,
+            expected_tokens=self._expected_tokens,
+        )
         if not receivers:
             return HandOnAnswer(
                 reason=NO_RECEIVER,
@@ -60,7 +75,22 @@ class HandOnOrders:
         request = HandOnRequest(
             source=_target(item), receivers=receivers, max_bytes=order.max_bytes
         )
-        return await self._carry_out(item, request, timeout_s)
+        with self._expecting(receivers, cached_tokens):
+            return await self._carry_out(item, request, timeout_s)
+
+    @contextmanager
+    def _expecting(self, receivers: Sequence[CacheReceiver], cached_tokens: int) -> Iterator[None]:
+        """Of what is cached, by the room that each has: a leaving worker itself shares it so."""
+        total = sum(each.room_tokens for each in receivers)
+        part = min(1.0, cached_tokens / total)
+        expected = Counter(
+            {each.worker.worker_id: math.ceil(each.room_tokens * part) for each in receivers}
+        )
+        self._expected_tokens += expected
+        try:
+            yield
+        finally:
+            self._expected_tokens -= expected
 
     async def _carry_out(
         self, item: FleetMember, request: HandOnRequest, timeout_s: float
@@ -86,11 +116,12 @@ def receivers_of(
     cached_tokens: int,
     *,
     wanted: Sequence[str] = (),
+    expected_tokens: Mapping[str, int] = _NOTHING,
 ) -> list[CacheReceiver]:
     """Who has room, most room first; see the head of the file. `wanted`: nobody else; empty: all
-    others."""
+    others. `expected_tokens`: that others hand to a receiver, by its id."""
     others = [
-        (item, room_blocks(item.load) * _size(item))
+        (item, room_blocks(item.load) * _size(item) - expected_tokens.get(item.key.worker_id, 0))
         for item in members
         if item is not leaving and _can_take(item, leaving)
     ]

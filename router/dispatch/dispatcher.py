@@ -179,9 +179,7 @@ class Dispatcher:
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None, place: AdmissionLease
     ) -> Journey:
         """The request from its admission on, over all its workers. The caller closes it."""
-        traced, arrival = request.trace, self._decisions.arrival_of(request.request_id)
-        if traced is not None:
-            arrival = traced.arrival  # however many have come since
+        arrival = request.arrival_in(self._decisions)
         clock = RequestClock(
             request.limits.arrived_s,
             clock=request.limits.clock,
@@ -286,7 +284,7 @@ class Dispatcher:
         self._metrics.classes.finished(journey.request.priority, usage, timing)
         self._decisions.finished(decision.request_id, usage, timing)
         if (trace := journey.request.trace) is not None:
-            trace.answered(decision, (usage, timing), journey.choices.reasons)
+            trace.answered(decision, usage, timing, journey.choices.reasons)
         self._over(journey.request)
         return Completed(usage, timing)
 

@@ -7,7 +7,7 @@ From measured rates: where a worker has measured nothing yet, nothing is foretol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
 
 from cluster.deadline import Deadline
 from cluster.errors import Hopeless
@@ -20,8 +20,7 @@ that is not enough. And by so much may a line be slower: who would wait is not l
 it is too late."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(msgspec.Struct, frozen=True):
     """In milliseconds."""
 
     queue_ms: float = 0.0
@@ -62,7 +61,7 @@ class Outlook:
 
     def after(self, queue_ms: float) -> Outlook:
         """The same behind a queue of the router."""
-        return replace(self, queue_ms=self.queue_ms + queue_ms)
+        return msgspec.structs.replace(self, queue_ms=self.queue_ms + queue_ms)
 
     def check(self, needed_ms: float, deadline: Deadline, retry_after_s: float) -> None:
         """Raises Hopeless where so much time is not left."""

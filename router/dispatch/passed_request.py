@@ -10,7 +10,6 @@ progress only the server's own page tells, and nothing is learnt of its times.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -20,31 +19,21 @@ from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.chosen_workers import ChosenWorkers
-from router.dispatch.left_behind import LeftBehind
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.sending import Sending
 from router.dispatch.server_patience import ServerPatience
+from router.dispatch.shown import Shown
+from router.dispatch.stay import Stay
 from router.dispatch.stream import RoutedRequest
 from router.dispatch.time_limits import ProgressWatch
 from router.fleet.stage import RequestStage
 from router.telemetry.decisions import Decision
-from router.telemetry.request_course import Leg, RequestCourse
+from router.telemetry.request_course import RequestCourse
 from router.vllm.server import VllmServer
 
 SERVER_ERROR, SERVER_REFUSAL = "server_error", "server_refused"
 """How a request ended that its server answered with an error of its own, or of the request's."""
 _LATE = status_of(DeadlineExceeded("")).code
-
-
-class Shown(enum.Enum):
-    """What a gateway lets be seen of an answer."""
-
-    TOKENS = enum.auto()
-    """Of a stream, as they come."""
-    WHOLE = enum.auto()
-    """It comes in one piece: its head says that it is made."""
-    HEAD = enum.auto()
-    """Of a stream: it says that the server was reached."""
 
 
 class PassedRequest:
@@ -67,22 +56,20 @@ class PassedRequest:
         self._place, self._with = place, sending
         self._key, self._standstill = decision.route.decode, workers.standstill
         self._shown = shown
-        self._course = _course_of(request, sending)
+        course = _course_of(request, sending)
         self.clock = RequestClock(
             request.limits.arrived_s,
             clock=request.limits.clock,
             on_gap=lambda gap_s: None,  # of choices together, in pieces: no gap of one
-            course=self._course,
+            course=course,
         )
         self._num_made = 0
         self._is_alone = server.num_asked == 0
         self._is_judged = self._has_begun = self._has_worked = False
         self._take_place(workers)
-        self._course.goes(leg := Leg(self._key, None, request.limits.clock()))
-        self._leg = leg
-        self._assignments = workers.assign(request)
-        self._left_behind = LeftBehind(request, workers, sending.index)
-        self._left_behind.expect()
+        self._stay = Stay(request, workers, decision.route, sending.fleet, sending.index)
+        course.goes(self._stay.leg)
+        self._stay.begin(request, workers)
         self._patience = self._new_patience()
         server.num_asked += 1
 
@@ -96,6 +83,15 @@ class PassedRequest:
     def expected_cached(self) -> int:
         """Tokens of its prompt that the server is believed to have."""
         return self.decision.cached_at(self._key)
+
+    @property
+    def trace_headers(self) -> dict[str, str | None]:
+        """By which the server has its spans in the request's trace, in place of what the client
+        said; empty: it is not traced."""
+        trace, span_id = self.request.trace, self._stay.leg.span_id
+        if trace is None or span_id is None:
+            return {}
+        return {"tracestate": None, **trace.headers_of(span_id)}
 
     @property
     def stage(self) -> RequestStage:
@@ -144,11 +140,13 @@ class PassedRequest:
         self._note_rest(max(0, usage.completion_tokens - self._num_made))
         request, sending = self.request, self._with
         name = self.server.name
-        self._left_behind.ended(usage, timing or Timing(decode_worker=name))
-        self._leg.over(request.limits.clock())
+        self._stay.ended(usage, timing or Timing(decode_worker=name), self._key)
+        self._stay.over()
         sending.metrics.finished(usage, timing)
         sending.metrics.classes.finished(request.priority, usage, timing)
         sending.decisions.finished(request.request_id, usage, timing)
+        if request.trace is not None:
+            request.trace.answered(self.decision, usage, timing)
         if timing is None:
             sending.estimates.answered(usage, num_choices=request.num_choices)
             return
@@ -172,8 +170,8 @@ class PassedRequest:
             self._blame()
 
     def _has_failed(self, code: str, why: str) -> None:
-        self._left_behind.failed()
-        self._leg.over(self.request.limits.clock(), code)
+        self._stay.failed()
+        self._stay.over(code)
         self._with.metrics.requests.labels(code).inc()
         self._with.decisions.ended(self.request.request_id, code, f"{self.server.name}: {why}")
 
@@ -183,10 +181,10 @@ class PassedRequest:
         if self._patience is not None and self._patience.is_at_its_end:
             self._blame()
         self._stop_doubting()
-        self._leg.over(self.request.limits.clock(), "cancelled")
         self.server.num_asked -= 1
-        self._assignments.release()
-        self._left_behind.settle()
+        if self._has_worked:  # whatever its end: its prompt is computed
+            self._stay.computed(self._key, self.expected_cached)
+        self._stay.close()
 
     @property
     def _stands(self) -> bool:
@@ -198,7 +196,7 @@ class PassedRequest:
         if self._shown is Shown.TOKENS:
             return self.clock.last_token_s
         made_s = self._standstill.made_s
-        return made_s if made_s is not None and made_s > self._leg.sent_s else None
+        return made_s if made_s is not None and made_s > self._stay.leg.sent_s else None
 
     def _new_patience(self) -> ServerPatience | None:
         """None where nobody could see that the server does something."""
@@ -223,7 +221,7 @@ class PassedRequest:
     def _count(self, num_tokens: int) -> None:
         now_s = self.request.limits.clock()
         if not self.clock.has_token:
-            self._leg.computed_s = self._leg.first_token_s = now_s
+            self._stay.leg.computed_s = self._stay.leg.first_token_s = now_s
             self._note_computed()
         self.clock.tokens(0, num_tokens)
         self._note_made(num_tokens)
@@ -235,14 +233,14 @@ class PassedRequest:
         self._note_made(num_tokens)
 
     def _note_computed(self) -> None:
-        self._assignments.prefilled()
-        self._assignments.decoded()
+        self._stay.num_begun_choices = self.request.num_choices
+        self._stay.prefilled()
+        self._stay.decoded()
         self._place.computed()
-        self._left_behind.decoded()
 
     def _note_made(self, num_tokens: int) -> None:
         self._num_made += num_tokens
-        self._left_behind.made(num_tokens)
+        self._stay.left_behind.made(num_tokens)
         self._place.bill.produced(num_tokens)
 
     def _timing(self, usage: Usage) -> Timing | None:
@@ -290,5 +288,5 @@ class PassedRequest:
 
 
 def _course_of(request: RoutedRequest, sending: Sending) -> RequestCourse:
-    arrival = sending.decisions.arrival_of(request.request_id)
+    arrival = request.arrival_in(sending.decisions)
     return RequestCourse(request.limits.arrived_s) if arrival is None else arrival.course

@@ -16,8 +16,9 @@ from cluster.errors import NoWorker, WorkerLost
 from cluster.identity import Role, WorkerKey
 from cluster.membership.reach import ip_of
 from router.dispatch.dispatcher import Dispatcher
-from router.dispatch.passed_request import PassedRequest, Shown
+from router.dispatch.passed_request import PassedRequest
 from router.dispatch.sending import Sending
+from router.dispatch.shown import Shown
 from router.dispatch.stream import RoutedRequest
 from router.vllm.server import VllmServer
 from router.vllm.vllm_fleet import VllmFleet

@@ -18,8 +18,8 @@ from cluster.identity import WorkerKey
 from cluster.prompt_stages import stages_from_wire
 from cluster.wire import prompt_token_from_wire, timing_from_wire
 from protos import worker_pb2
-from router.dispatch.chosen_workers import Assignments, ChosenWorkers
-from router.dispatch.left_behind import LeftBehind
+from router.dispatch.chosen_workers import ChosenWorkers
+from router.dispatch.stay import Stay
 from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import ProgressWatch, TimeLimits
 from router.fleet.fleet import Fleet
@@ -28,7 +28,6 @@ from router.fleet.stage import RequestStage
 from router.fleet.token_taker import TokenTaker
 from router.index.prefix_index import PrefixIndex
 from router.pricing.route import Route, RoutingView
-from router.telemetry.request_course import Leg
 
 FINISH_TIMEOUT_S = 1.0
 """A worker answers the finish of a last choice within a step; one that dies must hold up nobody."""
@@ -72,21 +71,14 @@ class RunningRequest:
         """Tokens of choices that go on, and have no new one yet."""
         self._has_decoded = False
         self._has_left = self._has_failed = False
-        self._assignments: Assignments | None = None
-        self._left_behind = LeftBehind(request, workers, index)
         self._goodbye: asyncio.TimerHandle | None = None
         self._clock = request.limits.clock
-        self.leg = Leg(route.decode, next(iter(route.prefill), None), self._clock())
-        """When it was where, as far as these workers are concerned."""
-        if request.trace is not None:
-            self.leg.span_id = request.trace.new_leg()
-        self._num_known_tokens = request.num_known_tokens
+        self._stay = Stay(request, workers, route, fleet, index)
+        self.leg, self._left_behind = self._stay.leg, self._stay.left_behind
         self._stream = self._sent(request, workers)
         self._watch = self._watched(request.limits)
-        self._work = fleet.ledger.begin(request.tenant, self.leg, self._progress)
         try:
-            self._assignments = workers.assign(request)
-            self._left_behind.expect()
+            self._stay.begin(request, workers)
         except BaseException:
             self.close()  # nobody else can
             raise
@@ -112,8 +104,7 @@ class RunningRequest:
         if isinstance(message, ChoiceTokens):
             return message
         if isinstance(message, Ended):
-            self._left_behind.ended(message.usage, message.timing)
-            self._note_prompt(message.timing, message.usage.cached_tokens)
+            self._stay.ended(message.usage, message.timing, self._computed_by(message.timing))
             self.leg.stages = message.stages or self.leg.stages
             return message.usage, message.timing
         scored = [prompt_token_from_wire(token) for token in message.tokens]
@@ -143,19 +134,11 @@ class RunningRequest:
         if self._goodbye is not None:
             self._goodbye.cancel()
         self._stream.close()
-        self._left_behind.settle()
-        self._work.over()
+        self._stay.close()
 
-    def _progress(self) -> tuple[int, int]:
-        """Tokens that it holds there, and those of them that steps have decoded: the first of a
-        choice comes with its prompt."""
-        num_made = self._left_behind.num_made_tokens
-        return self._num_known_tokens + num_made, max(0, num_made - len(self._begun))
-
-    def _note_prompt(self, timing: Timing, cached_tokens: int) -> None:
-        """Its prompt is computed, by whom `timing` says."""
-        by = prefill_worker_of(timing, self._route) or self.decode
-        self._work.computed(by, max(0, self._num_known_tokens - cached_tokens))
+    def _computed_by(self, timing: Timing) -> WorkerKey:
+        """Who has computed its prompt, by the decode worker's word."""
+        return prefill_worker_of(timing, self._route) or self.decode
 
     def _sent(self, request: RoutedRequest, workers: ChosenWorkers) -> RequestStream:
         submission = workers.submission(request)
@@ -194,7 +177,7 @@ class RunningRequest:
         self.leg.computed_s = self._clock()
         if computed.HasField("stages"):
             self.leg.stages = stages_from_wire(computed.stages)
-        self._note_prompt(timing, computed.cached_tokens)
+        self._stay.computed(self._computed_by(timing), computed.cached_tokens)
         self._follower.computed(PromptCost(computed.cached_tokens, timing))
 
     def _heed_tokens(self, choice: int, num_tokens: int, now_s: float) -> None:
@@ -220,8 +203,8 @@ class RunningRequest:
                 self._fleet.note_good_end(self.decode)
         else:
             self._has_failed = True
-            self._left_behind.failed()
-        self.leg.over(self._clock(), "" if error is None else status_of(error).code)
+            self._stay.failed()
+        self._stay.over("" if error is None else status_of(error).code)
         self._leave()
         self._follower.ended(error)
 
@@ -234,20 +217,17 @@ class RunningRequest:
         if self._worker_stands() and not self._watch.is_blind:
             self._fleet.note_request(self.decode, failed=True)
         self._watch.stop()
-        if self._assignments is not None:
-            self._assignments.release()
+        self._stay.release()
 
     def _note_computed(self, choice: int) -> None:
         """The prompt is, with its first token; of choices that go on each is with its own."""
         self._uncomputed.pop(choice, None)
-        if self._assignments is not None:
-            self._assignments.prefilled(sum(self._uncomputed.values()))
+        self._stay.num_begun_choices += 1
+        self._stay.prefilled(sum(self._uncomputed.values()))
 
     def _note_decoded(self) -> None:
         self._has_decoded = True
-        if self._assignments is not None:
-            self._assignments.decoded()
-        self._left_behind.decoded()
+        self._stay.decoded()
         self._fleet.note_request(self.decode, failed=False)
 
     def _give_up_on_the_end(self) -> None:

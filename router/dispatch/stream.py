@@ -16,6 +16,8 @@ from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
 from router.fleet.token_taker import TokenTaker
 from router.fleet.unread import ChoiceTokens as ChoiceTokens
+from router.telemetry.decisions import DecisionLog
+from router.telemetry.request_arrival import RequestArrival
 from router.telemetry.request_trace import RequestTrace
 from router.tenants.priority import Priority
 from router.text.choice_count import ChoiceCount
@@ -129,6 +131,12 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def max_scored_tokens(self) -> int:
         """Of the prompt, that may come back with a logprob: the first has none."""
         return 0 if self.sampling.prompt_logprobs is None else len(self.token_ids) - 1
+
+    def arrival_in(self, decisions: DecisionLog) -> RequestArrival | None:
+        """What it met at the door; None: it is not traced, and too many have come since."""
+        if self.trace is not None:
+            return self.trace.arrival
+        return decisions.arrival_of(self.request_id)
 
     def going_on(self, begun: Sequence[BegunChoice], limits: TimeLimits) -> RoutedRequest:
         """The rest of it, for another worker; the prompt's scores have been given."""

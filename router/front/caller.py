@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import IPv6Network
+
+import msgspec
 
 from cluster.membership.reach import IpAddress, ip_of, ip_of_peer
 
@@ -11,8 +12,7 @@ _HOST_BITS = 64
 """Of an IPv6 address, whoever has a network of its own may choose as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """One connection."""
 
     address: str

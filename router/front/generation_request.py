@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,8 +34,7 @@ class TextPrompt(msgspec.Struct, frozen=True):
     """Of its tokens, only so many of the last; None: all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
+class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """How a chat becomes text."""
 
     add_generation_prompt: bool = True
@@ -45,12 +43,11 @@ class Rendering:
     """The last message is not closed: the answer goes on with it."""
     add_special: bool = False
     """The model's own prefix (BOS) before what the template wrote."""
-    variables: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, Any] = {}
     """`chat_template_kwargs`: what the template may ask for beside the messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
+class ChatPrompt(msgspec.Struct, frozen=True):
     """Messages as (role, content), rendered with the model's template."""
 
     messages: tuple[tuple[str, str], ...]
@@ -59,8 +56,7 @@ class ChatPrompt:
     """As in TextPrompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrompt:
+class TokenPrompt(msgspec.Struct, frozen=True):
     """Ids of the model's vocabulary, used as they are."""
 
     token_ids: list[int]

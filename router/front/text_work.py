@@ -13,6 +13,7 @@ from typing import Protocol
 
 from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from router.telemetry.request_tracing import CHAT, TEXT_COMPLETION
 
 LARGE_BODY_BYTES = 32 * 1024
 """A body over this is read by a text worker. Read here, one of this size holds the loop for 1 ms
@@ -36,6 +37,11 @@ class Door(enum.StrEnum):
     GRPC = "grpc"
     TOKENIZE = "tokenize"
     DETOKENIZE = "detokenize"
+
+    @property
+    def operation(self) -> str:
+        """Of its requests, as a trace names it."""
+        return CHAT if self is Door.CHAT else TEXT_COMPLETION
 
 
 @dataclass(frozen=True, slots=True)

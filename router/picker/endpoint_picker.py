@@ -18,8 +18,9 @@ from cluster.errors import Cancelled, DeadlineExceeded, NotReady, SplitserveErro
 from cluster.generation import Usage
 from cluster.logs import bind_request, get_logger
 from protos import ext_proc_pb2 as wire
-from router.dispatch.passed_request import PassedRequest, Shown
+from router.dispatch.passed_request import PassedRequest
 from router.dispatch.passing import Passing
+from router.dispatch.shown import Shown
 from router.front.caller import caller_of
 from router.front.doors import DoorContext
 from router.front.refusals import internal_error
@@ -124,7 +125,7 @@ class EndpointPicker:
         server = passed.server
         replies = picked(
             server.address.host_port,
-            {"authorization": self._authorization},
+            {"authorization": self._authorization, **passed.trace_headers},
             passed_body(
                 body,
                 model=server.model,

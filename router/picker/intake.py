@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.errors import InvalidRequest, MethodNotAllowed, UnknownPath
 from router.api.plan_reading import plan_of
@@ -16,13 +17,13 @@ from router.front.doors import DoorContext
 from router.front.generation_request import GenerationRequest
 from router.front.prepared_generation import PreparedGeneration
 from router.picker.http_head import HttpHead
+from router.telemetry.request_trace import RequestTrace
 from router.tenants.tenant import Tenant
 
 MODELS_PATH = "/v1/models"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """One request, before its body is read."""
 
     request_id: str
@@ -34,8 +35,7 @@ class Incoming:
     arrived_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """A request that may go on."""
 
     plan: Plan
@@ -91,9 +91,17 @@ class Intake:
                 prompt=plan.prompts[0],
                 wishes=plan.wishes,
                 limits=self._limits(came, plan.timeout_s),
+                trace=self._trace(came.head, reader),
             )
         )
         return Checked(plan, prepared)
+
+    def _trace(self, head: HttpHead, reader: BodyReader) -> RequestTrace | None:
+        """As the client's headers say."""
+        if self._door.tracing is None:
+            return None
+        parents, states = map(head.all_of, ("traceparent", "tracestate"))
+        return self._door.tracing.begin(parents, states, reader.door.operation)
 
     def _limits(self, came: Incoming, field_s: float | None) -> TimeLimits:
         header = came.head.get(TIMEOUT_HEADER.decode())

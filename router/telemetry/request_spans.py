@@ -11,7 +11,8 @@ Attributes are named by OpenTelemetry's conventions for generative AI; our own b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.generation import FinishReason, Timing, Usage
 from cluster.sampling import SamplingParams
@@ -24,8 +25,7 @@ from router.telemetry.request_course import Leg
 Attributes = dict[str, Attribute]
 
 
-@dataclass(slots=True, eq=False)
-class TracedAnswer:
+class TracedAnswer(msgspec.Struct, eq=False):
     """A request that is over, or will be."""
 
     operation: str
@@ -37,8 +37,9 @@ class TracedAnswer:
     decision: Decision | None = None
     """The last; None: it went nowhere."""
     usage: Usage | None = None
-    """As `timing`: None where it did not end well."""
+    """None where it did not end well."""
     timing: Timing | None = None
+    """As `usage`; and None where nobody saw its tokens come."""
     reasons: Sequence[FinishReason] = ()
     """Why each choice ended."""
 
@@ -111,14 +112,24 @@ def _of_route(answer: TracedAnswer) -> Attributes:
 
 
 def _of_answer(answer: TracedAnswer) -> Attributes:
-    usage, timing = answer.usage, answer.timing
-    if usage is None or timing is None:
+    usage = answer.usage
+    if usage is None:
         return {}
     found: Attributes = {
-        "gen_ai.response.finish_reasons": tuple(reason.value for reason in answer.reasons),
         "gen_ai.usage.output_tokens": usage.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
         "splitserve.cached_tokens": usage.cached_tokens,
+    }
+    if answer.reasons:
+        reasons = tuple(reason.value for reason in answer.reasons)
+        found["gen_ai.response.finish_reasons"] = reasons
+    return found | _of_times(answer.timing)
+
+
+def _of_times(timing: Timing | None) -> Attributes:
+    if timing is None:
+        return {}
+    found: Attributes = {
         "splitserve.ttft_ms": timing.ttft_ms,
         "splitserve.itl_ms": timing.itl_ms,
         "splitserve.kv_bytes": timing.kv_bytes,

@@ -6,7 +6,8 @@ begun at the door -> came -> legs go out, each with a span of its own -> answere
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.generation import FinishReason, Timing, Usage
 from cluster.sampling import SamplingParams
@@ -18,8 +19,7 @@ from router.telemetry.request_arrival import RequestArrival
 from router.telemetry.request_spans import TracedAnswer, add_answer_spans
 
 
-@dataclass(slots=True, eq=False)
-class RequestTrace:
+class RequestTrace(msgspec.Struct, eq=False):
     """Of one request. From the event loop; nothing here is called for a token."""
 
     part: TracePart
@@ -43,13 +43,22 @@ class RequestTrace:
         """What the workers of that leg are told."""
         return context_to_wire(self.part.context(span_id))
 
+    def headers_of(self, span_id: bytes) -> dict[str, str]:
+        """What a server that is none of ours is told of that leg."""
+        return self.part.context(span_id).headers
+
     def answered(
-        self, decision: Decision, told: tuple[Usage, Timing], reasons: Sequence[FinishReason]
+        self,
+        decision: Decision,
+        usage: Usage,
+        timing: Timing | None,
+        reasons: Sequence[FinishReason] = (),
     ) -> None:
-        """It ended well."""
+        """It ended well. Of an answer that only passed by, nobody knows `reasons`, and of one that
+        was not seen to come, no `timing`."""
         if self.answer is not None:
             self.answer.decision, self.answer.reasons = decision, reasons
-            self.answer.usage, self.answer.timing = told
+            self.answer.usage, self.answer.timing = usage, timing
 
     def over(self, decision: Decision | None, now_s: float) -> None:
         """Its spans are on their way. `decision`: the last, where it is still known."""

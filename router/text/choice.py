@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -27,8 +26,7 @@ MAX_UNREAD_TOKENS = 16
 """A character has four bytes: so many tokens that may be part of one wait for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownToken:
+class ShownToken(msgspec.Struct, frozen=True, gc=False):
     """A token and where its text begins in the choice's text.
 
     `shown` is False for the token that ended the choice and for those a stop string took back.
@@ -49,8 +47,7 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False):
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(msgspec.Struct, frozen=True, gc=False):
     token: GeneratedToken
     start_chars: int
     end_chars: int
@@ -181,7 +178,7 @@ class ChoiceText:
         """Nothing more is waited for: a character that has come since is theirs as well."""
         for item in self._unread:
             end = min(item.start_chars + 1, self._arrived_chars)
-            self._pending.append(replace(item, end_chars=end))
+            self._pending.append(msgspec.structs.replace(item, end_chars=end))
         self._unread.clear()
 
     def _told(self, text: str) -> Iterable[TextDelta]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from router.text.choice import ShownToken
 from router.text.tokenizer import Tokenizer
@@ -12,8 +13,7 @@ LOWEST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot say."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenProbability:
+class TokenProbability(msgspec.Struct, frozen=True, gc=False):
     """A token in words; incomplete bytes show as U+FFFD in `text` and exactly in `raw`."""
 
     text: str
@@ -21,8 +21,7 @@ class TokenProbability:
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredToken:
+class ScoredToken(msgspec.Struct, frozen=True, gc=False):
     """A token that was chosen, where its text begins, and what else could have been."""
 
     chosen: TokenProbability

@@ -42,9 +42,11 @@ class Heard:
 
     scaler: PlayedScaler
     asked: list[tuple[tuple[str, ...], dict[str, int]]] = field(default_factory=list)
+    is_taken: bool = True
 
-    async def __call__(self, starting: Sequence[str]) -> None:
+    async def __call__(self, starting: Sequence[str]) -> bool:
         self.asked.append((tuple(starting), dict(self.scaler.sizes)))
+        return self.is_taken
 
 
 def asking(worker_id: str = "prefill-1", place: str = "decode") -> FlipRequest:
@@ -58,6 +60,14 @@ async def test_the_new_worker_is_there_and_takes_over_before_the_old_one_goes() 
     assert heard.asked == [(("decode-1",), {"prefill": 2, "decode": 2})]
     assert scaler.sizes == {"prefill": 1, "decode": 2}
     assert scaler.given[-1].leaving == ("prefill-1",)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_what_the_new_worker_has_taken_over_goes_to_nobody_else(is_taken: bool) -> None:
+    scaler = Crowded(most=4)
+    heard = Heard(scaler, is_taken=is_taken)
+    assert await flip(scaler, asking(), heard, roles=ROLES) is ExitCode.OK
+    assert scaler.given[-1].is_handed_on is is_taken
 
 
 async def test_without_room_for_both_the_old_one_goes_first_and_it_is_said_what_is_lost(

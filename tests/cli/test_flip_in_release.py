@@ -53,8 +53,9 @@ def release(num_gpus: int, *others: str) -> Played:
     return Played(*pools, num_gpus=num_gpus)
 
 
-async def nobody(starting: Sequence[str]) -> None:
+async def nobody(starting: Sequence[str]) -> bool:
     """The pod does it itself."""
+    return False
 
 
 async def flipped(api: Played, request: FlipRequest) -> ExitCode:

@@ -68,12 +68,25 @@ class CacheExports:
             peer=peer_to_wire(peer),
         )
 
-    async def export(
+    async def serve(
         self,
         request: handoff_pb2.PrefillRequest,
         context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
     ) -> None:
-        """Until the reader leaves. Raises what is wrong with the request, or ended it."""
+        """Until the reader leaves, who is told what is wrong with the request, or ended it."""
+        try:
+            await self._export(request, context)
+        except SplitserveError as error:
+            _log.warning(
+                "a cached prefix could not be handed on; its reader is told", error=error.message
+            )
+            await abort(context, error)
+
+    async def _export(
+        self,
+        request: handoff_pb2.PrefillRequest,
+        context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
+    ) -> None:
         worker, _ = self.opened()
         check_request(request, worker)
         body = _to_engine(request, worker, deadline_of(context, self._clock))

@@ -8,9 +8,8 @@ import grpc
 
 from cluster.block_hash import NAME_BYTES
 from cluster.deadline import MAX_TIMEOUT_S, Deadline
-from cluster.errors import InvalidRequest, NotReady, OutOfBlocks, SplitserveError
+from cluster.errors import InvalidRequest, NotReady, SplitserveError
 from cluster.logs import get_logger
-from cluster.prefix_room import room_blocks
 from cluster.process.background import Background, nothing_needed
 from cluster.rpc import RpcServer, abort
 from cluster.sampling import SamplingParams
@@ -23,6 +22,7 @@ from worker.exchange.cache_exports import CacheExports, check_incarnation
 from worker.exchange.hand_on import LeavingCache, hand_on
 from worker.exchange.prefill_peers import PrefillPeers
 from worker.exchange.prefill_target import PrefillTarget
+from worker.exchange.promised_room import PromisedRoom
 from worker.exchange.take_over import TakenPrefix, TakeOver
 from worker.role import RunningWorker
 
@@ -42,6 +42,7 @@ class CacheKeeper(worker_pb2_grpc.PrefixCacheServicer):
         self._own_peers: PrefillPeers | None = None
         self._opened: tuple[RunningWorker, PrefillPeers] | None = None
         self._handing_on = asyncio.Lock()
+        self._room = PromisedRoom(world.clock)
 
     def register(self, server: RpcServer) -> None:
         """Calls are refused with NotReady until `open`."""
@@ -109,13 +110,15 @@ class CacheKeeper(worker_pb2_grpc.PrefixCacheServicer):
         deadline: Deadline,
     ) -> TakenPrefix:
         body = _to_engine(request, worker, deadline)
-        taking = TakeOver(body, worker.pairing.block_size_tokens, worker.engine.send)
-        worker.engine.submit(body, taking)
+        size = worker.pairing.block_size_tokens
         target = PrefillTarget.from_wire(request.source)
-        try:
-            return await taking.run(target, peers, deadline)
-        finally:
-            _note(taking.taken, target, worker)
+        with self._room.lease(len(body.token_ids) // size, worker.engine.load) as lease:
+            taking = TakeOver(body, size, lease, worker.engine.send)
+            worker.engine.submit(body, taking)
+            try:
+                return await taking.run(target, peers, deadline)
+            finally:
+                _note(taking.taken, target, worker)
 
     def _must_be_open(self) -> tuple[RunningWorker, PrefillPeers]:
         if self._opened is None:
@@ -144,8 +147,7 @@ async def _cache_of(worker: RunningWorker) -> LeavingCache:
 def _to_engine(
     request: worker_pb2.TakeOverRequest, worker: RunningWorker, deadline: Deadline
 ) -> GenerateRequest:
-    """Of whole blocks. Raises InvalidRequest, and OutOfBlocks where it would take the place of what
-    is as warm."""
+    """Of whole blocks. Raises InvalidRequest and ContextTooLong."""
     size = worker.pairing.block_size_tokens
     num_blocks = len(request.token_ids) // size
     check_prefix(
@@ -154,10 +156,6 @@ def _to_engine(
     )
     if len(request.cache_root) != NAME_BYTES:
         raise InvalidRequest(f"cache_root has {len(request.cache_root)} bytes, not {NAME_BYTES}")
-    if num_blocks > (room := room_blocks(worker.engine.load)):
-        raise OutOfBlocks(
-            f"a prefix of {num_blocks} blocks is not taken over: {room} are free, or colder"
-        )
     return GenerateRequest(
         request_id=worker.engine.name_for("take-over"),
         token_ids=list(request.token_ids[: num_blocks * size]),

@@ -25,6 +25,7 @@ from worker.engine.listeners import RequestEvent
 from worker.exchange.block_ledger import BlockLedger
 from worker.exchange.prefill_peers import PrefillPeer, PrefillPeers
 from worker.exchange.prefill_target import PrefillTarget
+from worker.exchange.promised_room import RoomLease
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,15 @@ class TakeOver:
     """One prefix; the listener of its request. `run` once. All calls from the event loop."""
 
     def __init__(
-        self, body: GenerateRequest, block_size: int, send: Callable[[Command], None]
+        self,
+        body: GenerateRequest,
+        block_size: int,
+        lease: RoomLease,
+        send: Callable[[Command], None],
     ) -> None:
-        """`body`: of whole blocks."""
+        """`body`: of whole blocks. `lease`: for all of them; the caller's, who releases it."""
         self._body, self._block_size, self._send = body, block_size, send
+        self._lease = lease
         loop = asyncio.get_running_loop()
         self._reserved: asyncio.Future[Reserved] = loop.create_future()
         self._failed: asyncio.Future[None] = loop.create_future()
@@ -88,11 +94,13 @@ class TakeOver:
                 peer = await peers.connect(target)
                 await self._pull(peer, deadline)
         finally:
+            self._lease.keep(self.taken.handed_tokens // self._block_size)
             self._send(Cancel(self._body.request_id))
         return self.taken
 
     async def _reserve(self) -> None:
         event = await self._reserved
+        self._lease.place(len(event.block_ids))
         self._first_block = event.first_block
         self._ledger = BlockLedger(num_blocks=len(event.block_ids), first_block=event.first_block)
 

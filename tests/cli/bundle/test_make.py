@@ -22,6 +22,7 @@ from cluster.deadline import Deadline
 from cluster.masking import Mask
 from tests.cli.run_cli import clean_environ, cli
 from tests.cli.test_status import FakeFleet, running_fleet
+from tests.virtual_time import VirtualTime
 
 JOIN_TOKEN = "join-token-planted-0123"
 PLANTED = {
@@ -208,3 +209,30 @@ def test_the_manifest_has_a_digest_of_every_file(tmp_path: Path) -> None:
     manifest = json.loads(unpacked(tmp_path / "out.tar.gz")["manifest.json"])
     assert manifest["version"] == "1"
     assert manifest["files"][0]["sha256"] == hashlib.sha256(b"hello").hexdigest()
+
+
+async def test_while_the_doctor_looks_it_is_said_what_is_waited_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    time, may_end = VirtualTime(), asyncio.Event()
+
+    async def looks() -> object:
+        await may_end.wait()
+        return []
+
+    async def at_once() -> object:
+        return {}
+
+    parts = [BundlePart("doctor.json", looks), BundlePart("status.json", at_once)]
+    deadline = Deadline.after(120.0, time)
+    archive = Archive(Mask())
+    gathering = asyncio.create_task(gather(archive, parts, deadline, time.sleep))
+    await time.advance(5.0)
+    assert capsys.readouterr().err == ""
+    await time.advance(16.0)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("waiting for the doctor, who tries transfers") and "110 s" in first
+    assert "100 s at most" in second and "status" not in second
+    may_end.set()
+    await gathering
+    assert set(archive.contents) == {"doctor.json", "status.json"}

@@ -10,7 +10,7 @@ import pytest
 from cli.inspect.slices import LEAST_REQUESTS, Slicing, chance_of, quantile
 from cli.inspect.timed_requests import By, TimedRequest, TtftStage
 
-POOL = (By.POOL,)
+WORKER = (By.WORKER,)
 
 
 def one(ttft_ms: float, *where: tuple[By, str], stage: TtftStage = TtftStage.WAIT) -> TimedRequest:
@@ -28,7 +28,7 @@ def planted(num: int, *, every: int, factor: float, seed: int = 7) -> list[Timed
     return [
         one(
             draw.uniform(80, 120) * (factor if at % every == 0 else 1),
-            (By.POOL, "decode slow" if at % every == 0 else "decode well"),
+            (By.WORKER, "decode-slow" if at % every == 0 else "decode-well"),
             (By.TENANT, draw.choice("abc")),
             (By.ROUTE, "pair"),
         )
@@ -38,7 +38,7 @@ def planted(num: int, *, every: int, factor: float, seed: int = 7) -> list[Timed
 
 def test_a_slow_worker_explains_the_tail_and_stands_first() -> None:
     first, *others = Slicing(planted(100, every=3, factor=4)).slices(By)
-    assert (first.by, first.value) == (By.POOL, "decode slow")
+    assert (first.by, first.value) == (By.WORKER, "decode-slow")
     assert first.stands_out and first.explains == 1.0 and first.share_of_tail == 1.0
     assert first.mostly is TtftStage.WAIT and first.stage_shares[TtftStage.WAIT] == 1.0
     assert not any(each.stands_out for each in others)
@@ -59,13 +59,13 @@ def test_of_two_that_explain_as_much_the_smaller_is_first() -> None:
     everyone = [
         one(
             500.0 + at if at % 4 == 0 else 100.0,
-            (By.POOL, f"prefill {at % 4}"),
+            (By.WORKER, f"prefill-{at % 4}"),
             (By.TENANT, "half" if at % 2 == 0 else "other"),
         )
         for at in range(80)
     ]
     first, second, *_ = Slicing(everyone).slices(By)
-    assert (first.value, second.value) == ("prefill 0", "half")
+    assert (first.value, second.value) == ("prefill-0", "half")
     assert first.explains == second.explains == 1.0
 
 
@@ -77,9 +77,9 @@ def test_too_few_requests_have_no_tail() -> None:
 
 
 def test_a_slice_of_a_few_requests_is_not_judged() -> None:
-    few = [one(900.0, (By.POOL, "decode rare")) for _ in range(4)]
-    found = Slicing([*planted(96, every=3, factor=1), *few]).slices(POOL)
-    rare = next(each for each in found if each.value == "decode rare")
+    few = [one(900.0, (By.WORKER, "decode-rare")) for _ in range(4)]
+    found = Slicing([*planted(96, every=3, factor=1), *few]).slices(WORKER)
+    rare = next(each for each in found if each.value == "decode-rare")
     assert rare.explains is None and rare.num_tail == 4 and rare.ttft_p95_ms is None
     assert rare.ttft_p50_ms == 900.0
 
@@ -92,11 +92,18 @@ def test_the_tail_is_five_percent_and_never_less_than_ten() -> None:
 
 def test_failures_are_counted_beside_those_that_had_a_token() -> None:
     lost = TimedRequest(
-        ttft_ms=None, itl_ms=None, stages={}, slices=frozenset({(By.POOL, "decode slow")})
+        ttft_ms=None, itl_ms=None, stages={}, slices=frozenset({(By.WORKER, "decode-slow")})
     )
     slicing = Slicing([*planted(60, every=3, factor=4), lost])
     assert (slicing.tail.num_requests, slicing.tail.num_failed) == (60, 1)
-    assert slicing.slices(POOL)[0].num_failed == 1
+    assert slicing.slices(WORKER)[0].num_failed == 1
+
+
+def test_of_a_pool_and_its_only_worker_the_worker_is_named_first() -> None:
+    at_worker = {(By.POOL, "prefill"), (By.WORKER, "prefill-0")}
+    slow = [one(900.0, *at_worker) for _ in range(8)]
+    found = Slicing([*slow, *planted(96, every=97, factor=1)]).slices([By.POOL, By.WORKER])
+    assert [(each.by, each.value) for each in found[:2]] == sorted(at_worker, reverse=True)
 
 
 def test_the_chance_is_that_of_drawing_lots() -> None:

@@ -50,9 +50,10 @@ def test_a_request_belongs_to_one_slice_of_each_kind_and_to_a_worker_of_each_poo
     assert pair.slices == {
         (By.LENGTH, "2048-8191 tokens"), (By.HIT, "50-89% cached"), (By.TENANT, "acme"),
         (By.MODEL, "tiny"), (By.ROUTE, "pair"),
-        (By.POOL, "prefill prefill-0"), (By.POOL, "decode decode-0"),
+        (By.POOL, "prefill"), (By.POOL, "decode"),
+        (By.WORKER, "prefill-0"), (By.WORKER, "decode-0"),
     }  # fmt: skip
-    assert {(By.POOL, "decode decode-1"), (By.MODEL, NOT_KNOWN), (By.ROUTE, "alone")} < alone.slices
+    assert {(By.WORKER, "decode-1"), (By.MODEL, NOT_KNOWN), (By.ROUTE, "alone")} < alone.slices
     assert alone.itl_ms == 6.0
 
 

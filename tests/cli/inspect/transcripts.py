@@ -48,7 +48,7 @@ _SHOWN = (
     ("trace", "7f3a-0123456789ab"),
     ("trace", "--slowest", "2"),
     ("slow",),
-    ("slow", "--by", "pool", "-o", "wide"),
+    ("slow", "--by", "pool,worker", "-o", "wide"),
     ("cost", "--price", "prefill=2.5,decode=2.5"),
 )
 

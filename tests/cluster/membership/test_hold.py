@@ -7,7 +7,14 @@ from itertools import permutations
 import pytest
 
 from cluster.errors import InvalidRequest
-from cluster.membership.hold import NO_HOLD, HoldKind, WorkerHold, hold_from_wire, hold_to_wire
+from cluster.membership.hold import (
+    MAX_NUMBER,
+    NO_HOLD,
+    HoldKind,
+    WorkerHold,
+    hold_from_wire,
+    hold_to_wire,
+)
 from protos import membership_pb2
 
 
@@ -29,6 +36,17 @@ def test_in_whatever_order_they_are_heard_the_same_is_kept() -> None:
     )
     kept = {after(order) for order in permutations(told)}
     assert kept == {WorkerHold(HoldKind.DRAIN, 2)}
+
+
+@pytest.mark.parametrize("first", [1, MAX_NUMBER - 2, MAX_NUMBER - 1, MAX_NUMBER])
+def test_the_newest_order_is_kept_also_where_numbers_go_round(first: int) -> None:
+    told = [WorkerHold(HoldKind.DRAIN, first)]
+    for kind in (HoldKind.NONE, HoldKind.CORDON, HoldKind.NONE):
+        told.append(told[-1].then(kind))
+        assert 1 <= told[-1].number <= MAX_NUMBER
+        assert hold_from_wire(hold_to_wire(told[-1])) == told[-1]
+        assert float(told[-1].number) == told[-1].number
+    assert {after(order) for order in permutations(told)} == {told[-1]}
 
 
 def test_the_next_order_is_newer_than_whatever_it_takes_back() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from cluster.errors import WorkerLost
 from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.kubernetes_api import refused
 from cluster.scaling.scaler import NotSettled, RefusalReason, ScaleOrder, ScaleRefused
@@ -70,6 +73,41 @@ async def test_a_scale_that_is_refused_leaves_the_cost_as_it_was(
     with pytest.raises(ScaleRefused, match="deployments/scale"):
         await KubernetesScaler(api, "chat").scale(ORDER)
     assert api.costs() == before
+
+
+async def test_a_mark_whose_answer_was_lost_is_taken_off_again(
+    api: PlayedDeployments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = api.set_deletion_cost
+
+    async def unheard(pod: str, cost: str | None, *, is_dry_run: bool) -> None:
+        await marked(pod, cost, is_dry_run=is_dry_run)
+        if cost is not None:
+            raise WorkerLost("the API server does not answer")
+
+    monkeypatch.setattr(api, "set_deletion_cost", unheard)
+    with pytest.raises(WorkerLost):
+        await KubernetesScaler(api, "chat").scale(ORDER)
+    assert api.costs() == {} and api.items["chat-prefill"]["spec"]["replicas"] == 2
+
+
+async def test_an_operator_who_breaks_off_leaves_no_mark(
+    api: PlayedDeployments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def never(*words: object, **options: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(api, "patch_scale", never)
+    scaling = asyncio.create_task(KubernetesScaler(api, "chat").scale(ORDER))
+    await asked.wait()
+    assert api.costs() != {}
+    scaling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await scaling
+    assert api.costs() == {}
 
 
 async def test_it_is_said_when_another_pod_went_and_the_named_one_is_not_marked_any_longer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -14,6 +15,7 @@ from cluster.launcher.protocol import NodeFacts, ProcessSpec
 from cluster.process.backoff import Backoff
 from cluster.process.startup import StartupFailed, StartupReady
 from cluster.scaling.scaler import PoolState, RefusalReason, ScaleOrder, ScaleRefused
+from cluster.scaling.wire import order_from_wire, order_to_wire
 from cluster.supervisor.fleet import Machine, plan_fleet
 from cluster.supervisor.growth import Growth
 from cluster.supervisor.pool import pool_sizes
@@ -144,6 +146,14 @@ async def test_others_take_over_what_a_worker_has_cached_before_it_leaves(
     fleet.may_go.set()
     await fleet.time.advance(60.0)
     assert "decode-0" not in fleet.names and fleet.pool("decode").is_settled
+
+
+async def test_what_others_have_already_is_not_handed_on_again(fleet: SizedFleet) -> None:
+    given = order("decode", 1, "decode-0")
+    told = order_from_wire(order_to_wire(dataclasses.replace(given, is_handed_on=True)))
+    await fleet.sizing.take(told)
+    await fleet.time.advance(60.0)
+    assert fleet.handed_on == [] and "decode-0" not in fleet.names
 
 
 async def test_who_leaves_with_others_hands_on_to_those_alone_who_stay() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ class PlayedWorker:
 
     report: worker_pb2.HandOnReport = field(default_factory=worker_pb2.HandOnReport)
     failure: WorkerLost | None = None
+    may_answer: asyncio.Event | None = None
     asked: list[Any] = field(default_factory=list)
     num_closed: int = 0
 
@@ -36,6 +38,8 @@ class PlayedWorker:
 
     async def hand_on(self, request: Any, *, timeout_s: float) -> Any:
         self.asked.append(request)
+        if self.may_answer is not None:
+            await self.may_answer.wait()
         if self.failure is not None:
             raise self.failure
         return self.report
@@ -114,6 +118,30 @@ async def test_what_was_handed_on_is_answered_and_told_as_an_event() -> None:
         assert event.cause == (
             "8 of 12 cached tokens to p1 (3.0 MB in 0.25 s); 0 were known there, 4 are left"
         )
+
+
+async def test_of_two_that_leave_at_once_each_is_told_of_room_that_the_other_does_not_take() -> (
+    None
+):
+    async with running_plane() as plane:
+        await join(plane, prefill_member("p0"), free=0)
+        await join(plane, prefill_member("p1"), free=0)
+        await join(plane, prefill_member("p2"), free=30)
+        await join(plane, prefill_member("p3"), free=10)
+        has_cached(plane, prefill_member("p0"), 20)
+        worker = PlayedWorker(may_answer=asyncio.Event())
+        orders = HandOnOrders(plane.fleet, plane.index, worker)  # type: ignore[arg-type]
+        given = [asyncio.create_task(orders.give(Order(worker_id="p0"), timeout_s=5))]
+        while not worker.asked:
+            await asyncio.sleep(0)
+        given.append(asyncio.create_task(orders.give(Order(worker_id="p1"), timeout_s=5)))
+        while len(worker.asked) < 2:
+            await asyncio.sleep(0)
+        worker.may_answer.set()
+        await asyncio.gather(*given)
+        await orders.give(Order(worker_id="p1"), timeout_s=5)
+        rooms = [[each.room_tokens // 4 for each in asked.receivers] for asked in worker.asked]
+        assert rooms == [[30, 10], [15, 5], [30, 10]]
 
 
 @pytest.mark.parametrize("free", [0, 9])

@@ -7,6 +7,7 @@ import pytest
 from cluster.membership.hold import MAX_NUMBER, NO_HOLD, HoldKind, WorkerHold
 from router.fleet import holds as module
 from router.fleet.holds import OVER_S, Holds
+from router.sharing.word import VERSION, HoldWord, RouterWord, packed_word, word_of
 from tests.virtual_time import VirtualTime
 
 
@@ -54,15 +55,37 @@ def test_of_too_many_those_that_are_over_go_first(monkeypatch: pytest.MonkeyPatc
     assert set(holds.known) == {"c", "d", "e"}
 
 
-def test_an_order_has_no_larger_number_than_travels() -> None:
-    assert WorkerHold(HoldKind.DRAIN, MAX_NUMBER).then(HoldKind.NONE).number == MAX_NUMBER
-
-
 def talk(one: Holds, other: Holds) -> None:
     """As routers do, each of what it knows."""
     for teller, hearer in ((one, other), (other, one)):
         for worker_id, hold in teller.known.items():
             hearer.hear(worker_id, hold, teller.over_s(worker_id))
+
+
+def test_orders_go_on_after_the_largest_number_that_travels() -> None:
+    time = VirtualTime()
+    one, other = new_holds(time), new_holds(time)
+    one.hear("worker", WorkerHold(HoldKind.DRAIN, MAX_NUMBER))
+    for kind in (HoldKind.NONE, HoldKind.CORDON, HoldKind.NONE):
+        talk(one, other)
+        other.order("worker", kind)
+        word = packed_word(RouterWord(VERSION, [], holds=words_of(other)))
+        heard = word_of(word)
+        assert heard is not None
+        one.hear("worker", heard.holds["worker"].hold)
+        assert one.of("worker") == other.of("worker") and one.of("worker").kind is kind
+    assert one.of("worker").number == 3
+    one.hear("worker", WorkerHold(HoldKind.DRAIN, MAX_NUMBER))  # by whoever made it up, again
+    assert not one.of("worker").is_on
+
+
+def words_of(holds: Holds) -> dict[str, HoldWord]:
+    return {name: HoldWord(hold.kind, hold.number) for name, hold in holds.known.items()}
+
+
+def test_a_word_with_a_number_that_does_not_travel_is_none() -> None:
+    held = {"worker": HoldWord(HoldKind.DRAIN, MAX_NUMBER + 1)}
+    assert word_of(packed_word(RouterWord(VERSION, [], holds=held))) is None
 
 
 def test_two_routers_that_tell_each_other_forget_what_is_over_all_the_same() -> None:

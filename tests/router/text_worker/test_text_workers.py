@@ -8,8 +8,8 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 
+import msgspec
 import psutil
 import pytest
 
@@ -62,7 +62,7 @@ async def test_a_worker_cuts_prompts_and_leaves_out_fields_as_it_was_told(card: 
     body = json.dumps({"prompt": "hello", "truncate_prompt_tokens": 1, "zeta": 1}).encode()
     async with workers_of(card, ignores_unknown_fields=True) as workers:
         whole = await workers.encode(HELLO, CONTEXT_TOKENS)
-        cut = await workers.encode(replace(HELLO, keep_last=1), CONTEXT_TOKENS)
+        cut = await workers.encode(msgspec.structs.replace(HELLO, keep_last=1), CONTEXT_TOKENS)
         assert cut == whole[-1:] and len(whole) > 1
         read = await workers.read(Door.COMPLETION, body, CONTEXT_TOKENS)
     assert (len(read.prompts[0].token_ids), read.ignored) == (1, ("zeta",))
@@ -160,7 +160,7 @@ async def test_a_value_that_json_has_and_the_worker_cannot_be_sent_is_refused_an
         await workers.encode(HELLO, CONTEXT_TOKENS)
         before = pids()
         for value in (2**70, -(2**64), "\ud800", [{"x": 2**64}]):
-            chat = replace(HELLO, rendering=Rendering(variables={"x": value}))
+            chat = msgspec.structs.replace(HELLO, rendering=Rendering(variables={"x": value}))
             bad = asyncio.ensure_future(workers.encode(chat, CONTEXT_TOKENS))
             good = asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS))
             assert type(await error_of(bad)) is InvalidRequest

@@ -160,6 +160,21 @@ async def test_of_two_orders_at_once_one_waits_and_nothing_goes_twice(fleet):
     await fleet.all_empty()
 
 
+async def test_two_that_leave_at_once_are_not_promised_the_same_room(fleet, monkeypatch):
+    num_blocks = len(PREFIX) // BLOCK_SIZE
+    monkeypatch.setattr(
+        "worker.exchange.promised_room.room_blocks", lambda load: num_blocks + num_blocks // 2
+    )
+    for index, source in enumerate(fleet.prefill):
+        await computed_at(source, [index + 1, *PREFIX[1:]])
+    await fleet.all_empty()
+    reports = await asyncio.gather(*(handed_on(source, fleet.decode) for source in fleet.prefill))
+    got = sorted((report.receivers[0] for report in reports), key=lambda each: each.handed_tokens)
+    assert [each.handed_tokens for each in got] == [0, len(PREFIX)]
+    assert "promised to nobody" in got[0].problem
+    await fleet.all_empty()
+
+
 async def test_a_prefix_that_a_receiver_refuses_keeps_no_other_from_it(fleet, monkeypatch):
     source, receiver = fleet.prefill
     await computed_at(source, short := [7] * (2 * BLOCK_SIZE))
@@ -185,6 +200,29 @@ async def test_blocks_that_do_not_verify_are_not_kept(fleet):
     fleet.faults.corrupts = False
     await answered_with(fleet, receiver)
     await fleet.all_empty()
+
+
+async def test_a_prefix_that_cannot_be_handed_on_is_no_prompt_that_failed(fleet):
+    source, receiver = fleet.prefill
+    request = handoff_pb2.PrefillRequest(
+        request_id="x", incarnation="another", token_ids=PREFIX, cache_root=ROOT, cached_only=True
+    )
+    async with open_channel(source.address) as channel:
+        call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(request)
+        with pytest.raises(grpc.aio.AioRpcError, match="it restarted"):
+            await call.read()
+        assert counted(source, "requests") == {}
+        request.cached_only = False
+        call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(request)
+        with pytest.raises(grpc.aio.AioRpcError, match="it restarted"):
+            await call.read()
+    assert counted(source, "requests") == {"wrong_worker": 1}
+    await prepare(fleet, source)
+    before = counted(source, "requests")
+    fleet.faults.corrupts = True
+    [got] = (await handed_on(source, receiver)).receivers
+    assert got.problem
+    assert counted(source, "requests") == before and counted(receiver, "requests") == {}
 
 
 async def test_a_receiver_that_is_gone_costs_only_its_own_part(fleet):
