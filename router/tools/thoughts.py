@@ -1,0 +1,46 @@
+"""How models mark their reasoning, and whether a prompt's end has begun it already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from router.tools.text_reader import Markers, Steps, TextReader
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtFormat:
+    """The words before and after it."""
+
+    begin: str
+    end: str
+
+    def is_open_after(self, prompt_tail: str) -> bool:
+        """The template has written the beginning: the answer starts inside."""
+        return prompt_tail.rfind(self.begin) > prompt_tail.rfind(self.end)
+
+
+THOUGHT_FORMATS = (
+    ThoughtFormat("<think>", "</think>"),
+    ThoughtFormat("[THINK]", "[/THINK]"),
+    ThoughtFormat("<seed:think>", "</seed:think>"),
+)
+
+
+def read_thought(
+    reader: TextReader,
+    thoughts: ThoughtFormat,
+    tell: Callable[[str], None],
+    *,
+    is_open: bool,
+) -> Steps[bool]:
+    """At the beginning of an answer: tells its thought, without the spaces around it, and returns
+    True once it is over; False where the answer does not begin with one: only spaces were read."""
+    yield from reader.spaces()
+    has_begun = yield from reader.continues(thoughts.begin)
+    if not has_begun and not is_open:
+        return False
+    yield from reader.spaces()
+    yield from reader.told_until(Markers([thoughts.end]), tell)
+    yield from reader.spaces()
+    return True
