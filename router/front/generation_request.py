@@ -49,6 +49,18 @@ class Rendering:
     """`chat_template_kwargs`: what the template may ask for beside the messages."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolTalk:
+    """What a chat has beside texts; all of it plain JSON values that were looked through."""
+
+    tools: tuple[dict[str, Any], ...] = ()
+    """That the model may call, as OpenAI's clients describe them."""
+    extras: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """By a message's index: what stands in it beside role and content, such as `tool_calls`."""
+    num_chars: int = 0
+    """Of all that, at least, in a rendered chat."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """Messages as (role, content), rendered with the model's template."""
@@ -57,6 +69,8 @@ class ChatPrompt:
     rendering: Rendering = Rendering()
     keep_last: int | None = None
     """As in TextPrompt."""
+    talk: ToolTalk | None = None
+    """None: nothing but texts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class AnswerParser:
         """What comes next is, for all that is known, a thought."""
         self.has_thought = is_thinking
         """The answer began with one."""
+        self.num_thought_chars = 0
+        """Of the text, to the end of the thought; once that has come."""
         self.num_calls = 0
         self._has_broken = False
         self._steps = self._run()
@@ -101,9 +103,12 @@ class AnswerParser:
         self.has_thought = yield from read_thought(
             self._reader, thoughts, self._think, is_open=is_open
         )
-        if not self.has_thought:
-            self._content(self._reader.raw)
         self.is_thinking = False
+        self.num_thought_chars = self._reader.num_read if self.has_thought else 0
+        if self.has_thought:
+            yield from self._reader.spaces()
+        else:
+            self._content(self._reader.raw)
 
     def _bare(self, bare: Mapping[str, SectionReader]) -> Steps[None]:
         self._reader.mark()

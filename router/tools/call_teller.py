@@ -1,7 +1,7 @@
 """The calls of one answer, told while they are read.
 
-    mark -> begin -> arguments* -> end         told as parts
-       '----------'-------------'-> give_up    what was read becomes content, or ends the call
+mark -> begin -> arguments* -> end         told as parts
+   '----------'-------------'-> give_up    what was read becomes content, or ends the call
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from router.tools.formats import (
@@ -18,8 +20,6 @@ from router.tools.formats import (
 from router.tools.thoughts import THOUGHT_FORMATS, ThoughtFormat
 
 AUTO, NONE = "auto", "none"
-TOOL_FORMAT_WORDS = (AUTO, NONE, *FORMATS)
-REASONING_FORMAT_WORDS = (AUTO, NONE)
 _SIGNS = (
     ("[TOOL_CALLS]", MISTRAL),
     ("<｜tool▁calls▁begin｜>", DEEPSEEK_V3),
@@ -39,14 +39,29 @@ class Manners(msgspec.Struct, frozen=True):
 
     tools: ToolFormat | None = None
     thoughts: ThoughtFormat | None = None
+    hides_calls: bool = False
+    """Words of `tools` are special tokens, which have no text unless it is asked for."""
+    hides_thoughts: bool = False
 
 
-def manners_of(template: str | None, *, tools: str = AUTO, reasoning: str = AUTO) -> Manners:
-    """`tools` and `reasoning` are words of `--tool-format` and `--reasoning-format`."""
-    source = template or ""
+def manners_of(
+    template: str | None,
+    special_words: Collection[str] = (),
+    *,
+    tools: str = AUTO,
+    reasoning: str = AUTO,
+) -> Manners:
+    """`special_words`: texts of the special tokens. `tools` and `reasoning` are words of
+    `--tool-format` and `--reasoning-format`."""
+    source, special = template or "", frozenset(special_words)
     tool_format = _tools_in(source) if tools == AUTO else FORMATS.get(tools)
     thoughts = None if reasoning == NONE else _thoughts_in(source)
-    return Manners(tool_format, thoughts)
+    return Manners(
+        tool_format,
+        thoughts,
+        hides_calls=tool_format is not None and not special.isdisjoint(tool_format.words),
+        hides_thoughts=thoughts is not None and not special.isdisjoint(thoughts.words),
+    )
 
 
 def _tools_in(source: str) -> ToolFormat | None:

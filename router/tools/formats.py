@@ -4,10 +4,10 @@
 |---|---|
 | hermes | `<tool_call>{"name": .., "arguments": {..}}</tool_call>` (Hermes, Qwen2.5, Qwen3) |
 | qwen3_coder | `<tool_call><function=N><parameter=K>V</parameter></function></tool_call>` |
-| llama3_json | `{"name": .., "parameters": {..}}` as the whole answer, maybe after `<|python_tag|>` |
+| llama3_json | `{"name": .., "parameters": {..}}` alone, maybe after `<|python_tag|>` |
 | pythonic | `[f(a=1), g()]` as the whole answer (Llama 3.2, Llama 4) |
 | mistral | `[TOOL_CALLS][{..}]`, or `[TOOL_CALLS]N[ARGS]{..}` repeated |
-| deepseek_v3 | `<｜tool▁call▁begin｜>function<｜tool▁sep｜>N` and a block of json; V3.1: `N<｜tool▁sep｜>{..}` |
+| deepseek_v3 | `<｜tool▁call▁begin｜>function<｜tool▁sep｜>N`, a block of json; V3.1: `N<｜tool▁sep｜>{..}` |
 | gemma | `<start_function_call>call:N{k:<escape>v<escape>}<end_function_call>` |
 """
 
@@ -37,10 +37,15 @@ class ToolFormat:
     bare: Mapping[str, SectionReader]
     """By the character with which an answer that is nothing but calls may begin. It is read by the
     section's reader."""
-    shows_special: bool
-    """Its markers may be special tokens, which have no text unless they are shown."""
+    inner: tuple[str, ...] = ()
+    """What stands in a section, and may be a special token."""
     short_ids: bool = False
     """Its template takes ids of nine letters and digits alone."""
+
+    @property
+    def words(self) -> frozenset[str]:
+        """All that marks something."""
+        return frozenset((*self.sections, *self.inner))
 
 
 def _tool_call(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
@@ -87,7 +92,7 @@ def _mistral(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     """Up to version 7 a list of objects, from 11 on a name, maybe an id, and an object."""
     yield from reader.spaces()
     if (yield from reader.peek()) != "[":
-        yield from read_named_call(reader, call, ("[ARGS]", "[CALL_ID]"))
+        yield from read_named_call(reader, call, ("[ARGS]",))
         return
     reader.skip()
     yield from reader.spaces()
@@ -155,37 +160,41 @@ def _closing(reader: TextReader, word: str) -> Steps[None]:
 
 
 HERMES = ToolFormat(
-    name="hermes", sections={"<tool_call>": _tool_call}, bare={}, shows_special=True
+    name="hermes", sections={"<tool_call>": _tool_call}, bare={}, inner=("</tool_call>",)
 )
 QWEN3_CODER = ToolFormat(
     name="qwen3_coder",
     sections={"<tool_call>": _tool_call, "<function=": _function},
     bare={},
-    shows_special=True,
+    inner=("</tool_call>",),
 )
 LLAMA3_JSON = ToolFormat(
-    name="llama3_json",
-    sections={"<|python_tag|>": _llama_json},
-    bare={"{": _llama_json},
-    shows_special=True,
+    name="llama3_json", sections={"<|python_tag|>": _llama_json}, bare={"{": _llama_json}
 )
 PYTHONIC = ToolFormat(
     name="pythonic",
     sections={"<|python_start|>": _python_start},
     bare={"[": _python_list},
-    shows_special=True,
+    inner=("<|python_end|>",),
 )
 MISTRAL = ToolFormat(
-    name="mistral", sections={"[TOOL_CALLS]": _mistral}, bare={}, shows_special=True, short_ids=True
+    name="mistral",
+    sections={"[TOOL_CALLS]": _mistral},
+    bare={},
+    inner=("[ARGS]",),
+    short_ids=True,
 )
 DEEPSEEK_V3 = ToolFormat(
     name="deepseek_v3",
     sections={"<｜tool▁calls▁begin｜>": _deepseek_list, _CALL_BEGIN: _deepseek},
     bare={},
-    shows_special=True,
+    inner=(_SEPARATOR, _CALL_END, _CALLS_END),
 )
 GEMMA = ToolFormat(
-    name="gemma", sections={"<start_function_call>": _gemma}, bare={}, shows_special=True
+    name="gemma",
+    sections={"<start_function_call>": _gemma},
+    bare={},
+    inner=("<escape>", "<end_function_call>"),
 )
 FORMATS = {
     each.name: each

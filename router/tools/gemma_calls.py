@@ -47,7 +47,9 @@ def _rest_of_list(reader: TextReader, call: CallTeller, depth: int) -> Steps[Non
         is_first = False
 
 
-def _is_closed(reader: TextReader, call: CallTeller, closing: str, *, is_first: bool) -> Steps[bool]:
+def _is_closed(
+    reader: TextReader, call: CallTeller, closing: str, *, is_first: bool
+) -> Steps[bool]:
     yield from reader.spaces()
     char = yield from reader.peek()
     if char == closing:

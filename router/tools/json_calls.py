@@ -1,4 +1,4 @@
-"""Calls whose arguments are JSON: `{"name": .., "arguments": {..}}`, or a name and then an object."""
+"""Calls whose arguments are JSON: `{"name": .., "arguments": {..}}`, or a name and an object."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def read_arguments(reader: TextReader, call: CallTeller) -> Steps[None]:
     call.end()
 
 
-def read_named_call(reader: TextReader, call: CallTeller, separators: tuple[str, ...]) -> Steps[None]:
+def read_named_call(
+    reader: TextReader, call: CallTeller, separators: tuple[str, ...]
+) -> Steps[None]:
     """`name`, any of the separators, and an object. Raises Malformed."""
     name = ""
     while (yield from reader.peek()):

@@ -1,6 +1,6 @@
 """What an answer's text turns out to be, in the order in which it came.
 
-    Thought* -> Content | CallBegun -> CallArguments* -> CallEnded | CallBroken  ...
+Thought* -> Content | CallBegun -> CallArguments* -> CallEnded | CallBroken  ...
 """
 
 from __future__ import annotations

@@ -30,10 +30,12 @@ class TextReader:
         self._place = 0
         self._kept: list[str] = []
         self._num_kept = 0
+        self._num_pushed = 0
         self.is_over = False
 
     def push(self, text: str) -> None:
         """More of it."""
+        self._num_pushed += len(text)
         if self._place:
             self._keep(self._text[: self._place])
             self._text = self._text[self._place :] + text
@@ -44,6 +46,11 @@ class TextReader:
     def finish(self) -> None:
         """Nothing follows."""
         self.is_over = True
+
+    @property
+    def num_read(self) -> int:
+        """Characters that were read, from the first on."""
+        return self._num_pushed - len(self._text) + self._place
 
     def mark(self, before: str = "") -> None:
         """`raw` begins here, with `before`."""

@@ -15,6 +15,11 @@ class ThoughtFormat:
     begin: str
     end: str
 
+    @property
+    def words(self) -> frozenset[str]:
+        """Both."""
+        return frozenset((self.begin, self.end))
+
     def is_open_after(self, prompt_tail: str) -> bool:
         """The template has written the beginning: the answer starts inside."""
         return prompt_tail.rfind(self.begin) > prompt_tail.rfind(self.end)
@@ -35,12 +40,11 @@ def read_thought(
     is_open: bool,
 ) -> Steps[bool]:
     """At the beginning of an answer: tells its thought, without the spaces around it, and returns
-    True once it is over; False where the answer does not begin with one: only spaces were read."""
+    True after its end; False where the answer does not begin with one: only spaces were read."""
     yield from reader.spaces()
     has_begun = yield from reader.continues(thoughts.begin)
     if not has_begun and not is_open:
         return False
     yield from reader.spaces()
     yield from reader.told_until(Markers([thoughts.end]), tell)
-    yield from reader.spaces()
     return True
