@@ -36,6 +36,9 @@ class Door(enum.StrEnum):
     GRPC = "grpc"
     TOKENIZE = "tokenize"
     DETOKENIZE = "detokenize"
+    MESSAGES = "messages"
+    COUNT_TOKENS = "count_tokens"
+    RESPONSES = "responses"
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,13 @@ class ReadLarge(msgspec.Struct, frozen=True, tag=True):
 
 
 Task = EncodeText | EncodeChat | ReadLarge
-_BEGINNINGS = {Door.CHAT: b"{", Door.GRPC: b"\n"}
+_BEGINNINGS = {
+    Door.CHAT: b"{",
+    Door.GRPC: b"\n",
+    Door.MESSAGES: b"{",
+    Door.COUNT_TOKENS: b"{",
+    Door.RESPONSES: b"{",
+}
 """Of a message: an object of JSON; the tag of Chat.messages."""
 MAX_COUNTED_BYTES = 1 << 20
 """Takes 1 ms at most."""

@@ -15,9 +15,9 @@ import msgspec
 
 from router.tools.call_teller import CallTeller
 from router.tools.formats import SectionReader, ToolFormat
-from router.tools.parts import CallBegun, CallBroken, Part, Thought, add_content
+from router.tools.parts import AnswerPart, CallBegun, CallBroken, Thought, add_content
+from router.tools.piece_reader import Malformed, Markers, PieceReader, Steps
 from router.tools.tagged_calls import Kinds
-from router.tools.text_reader import Malformed, Markers, Steps, TextReader
 from router.tools.thoughts import ThoughtFormat, read_thought
 
 
@@ -38,8 +38,8 @@ class AnswerParser:
     def __init__(self, parsing: Parsing, *, is_thinking: bool = False) -> None:
         """`is_thinking`: the prompt's end has begun a thought."""
         self._parsing = parsing
-        self._reader = TextReader()
-        self._parts: list[Part] = []
+        self._reader = PieceReader()
+        self._parts: list[AnswerPart] = []
         self._call = CallTeller(
             self._reader, self._parts, parsing.names, only_first=parsing.only_first_call
         )
@@ -59,13 +59,13 @@ class AnswerParser:
         """Every call that was begun is whole, and there is one."""
         return self.num_calls > 0 and not self._has_broken
 
-    def feed(self, text: str) -> list[Part]:
+    def feed(self, text: str) -> list[AnswerPart]:
         """What is certain with it."""
         self._reader.push(text)
         next(self._steps, None)
         return self._taken()
 
-    def finish(self, text: str = "") -> list[Part]:
+    def finish(self, text: str = "") -> list[AnswerPart]:
         """All else, with the last of the text."""
         self._reader.push(text)
         self._reader.finish()
@@ -73,7 +73,7 @@ class AnswerParser:
             pass
         return self._taken()
 
-    def _taken(self) -> list[Part]:
+    def _taken(self) -> list[AnswerPart]:
         parts = self._parts.copy()
         self._parts.clear()
         for part in parts:

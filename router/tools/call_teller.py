@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from router.tools.parts import CallArguments, CallBegun, CallBroken, CallEnded, Part, add_content
-from router.tools.text_reader import Malformed, TextReader
+from router.tools.parts import (
+    AnswerPart,
+    CallArguments,
+    CallBegun,
+    CallBroken,
+    CallEnded,
+    add_content,
+)
+from router.tools.piece_reader import Malformed, PieceReader
 
 MAX_NAME_CHARS = 64
 """Of a tool: as OpenAI has it."""
@@ -20,8 +27,8 @@ class CallTeller:
 
     def __init__(
         self,
-        reader: TextReader,
-        parts: list[Part],
+        reader: PieceReader,
+        parts: list[AnswerPart],
         names: Collection[str],
         *,
         only_first: bool = False,

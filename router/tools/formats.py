@@ -16,14 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cluster.identity import UniqueHex
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
 from router.tools.gemma_calls import read_gemma_call
 from router.tools.json_calls import read_arguments, read_call_object, read_named_call
+from router.tools.piece_reader import Malformed, PieceReader, Steps
 from router.tools.python_calls import read_call_list
 from router.tools.tagged_calls import Kinds, read_function
-from router.tools.text_reader import Malformed, Steps, TextReader
 
-SectionReader = Callable[[TextReader, CallTeller, Kinds], Steps[None]]
+SectionReader = Callable[[PieceReader, CallTeller, Kinds], Steps[None]]
 """Reads from after a marker to the end of its calls. Raises Malformed."""
 
 
@@ -48,7 +49,7 @@ class ToolFormat:
         return frozenset((*self.sections, *self.inner))
 
 
-def _tool_call(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _tool_call(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     """What stands in `<tool_call>` is JSON, or a function with tags."""
     yield from reader.spaces()
     if (yield from reader.continues("<function=")):
@@ -58,12 +59,12 @@ def _tool_call(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None
     yield from _closing(reader, "</tool_call>")
 
 
-def _function(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _function(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from read_function(reader, call, kinds)
     yield from _closing(reader, "</tool_call>")
 
 
-def _llama_json(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _llama_json(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     """Objects, with a semicolon or nothing between them."""
     yield from reader.spaces()
     yield from read_call_object(reader, call, only_known=True)
@@ -77,18 +78,18 @@ def _llama_json(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[Non
         yield from read_call_object(reader, call, only_known=True)
 
 
-def _python_list(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _python_list(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from reader.expect("[")
     yield from read_call_list(reader, call)
     yield from _closing(reader, "<|python_end|>")
 
 
-def _python_start(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _python_start(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from reader.spaces()
     yield from _python_list(reader, call, kinds)
 
 
-def _mistral(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _mistral(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     """Up to version 7 a list of objects, from 11 on a name, maybe an id, and an object."""
     yield from reader.spaces()
     if (yield from reader.peek()) != "[":
@@ -112,13 +113,13 @@ _CALL_BEGIN, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end�
 _SEPARATOR = "<｜tool▁sep｜>"
 
 
-def _deepseek_list(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _deepseek_list(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from reader.spaces()
     yield from reader.expect(_CALL_BEGIN)
     yield from _deepseek(reader, call, kinds)
 
 
-def _deepseek(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _deepseek(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     """Calls up to the end of their list; the first has begun."""
     yield from _deepseek_call(reader, call)
     while True:
@@ -132,7 +133,7 @@ def _deepseek(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]
     yield from _closing(reader, _CALLS_END)
 
 
-def _deepseek_call(reader: TextReader, call: CallTeller) -> Steps[None]:
+def _deepseek_call(reader: PieceReader, call: CallTeller) -> Steps[None]:
     head = yield from reader.until(_SEPARATOR, max_chars=MAX_NAME_CHARS)
     is_fenced = head.strip() == "function"
     if is_fenced:
@@ -148,12 +149,12 @@ def _deepseek_call(reader: TextReader, call: CallTeller) -> Steps[None]:
         yield from _closing(reader, "```")
 
 
-def _gemma(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def _gemma(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from read_gemma_call(reader, call)
     yield from _closing(reader, "<end_function_call>")
 
 
-def _closing(reader: TextReader, word: str) -> Steps[None]:
+def _closing(reader: PieceReader, word: str) -> Steps[None]:
     """Past it, where it comes next; a call that is whole is none the less for lack of it."""
     yield from reader.spaces()
     yield from reader.continues(word)
@@ -200,3 +201,10 @@ FORMATS = {
     each.name: each
     for each in (HERMES, QWEN3_CODER, LLAMA3_JSON, PYTHONIC, MISTRAL, DEEPSEEK_V3, GEMMA)
 }
+ID_CHARS = 24
+SHORT_ID_CHARS = 9
+
+
+def new_call_id(tools: ToolFormat, draw: UniqueHex) -> str:
+    """That nobody was given before; as short as the family's template wants it."""
+    return draw()[:SHORT_ID_CHARS] if tools.short_ids else f"call_{draw()[:ID_CHARS]}"

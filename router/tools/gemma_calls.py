@@ -7,7 +7,7 @@ import re
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
 from router.tools.json_text import MAX_DEPTH
-from router.tools.text_reader import Malformed, Steps, TextReader
+from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 QUOTE = "<escape>"
 MAX_KEY_CHARS = 256
@@ -18,7 +18,7 @@ _KEY = re.compile(r"[^:,{}\[\]\s<]*")
 _BARE = re.compile(r"[^,{}\[\]<]*")
 
 
-def read_gemma_call(reader: TextReader, call: CallTeller) -> Steps[None]:
+def read_gemma_call(reader: PieceReader, call: CallTeller) -> Steps[None]:
     """Values are told one by one. Raises Malformed."""
     yield from reader.expect("call:")
     name = yield from reader.until("{", max_chars=MAX_NAME_CHARS)
@@ -27,7 +27,7 @@ def read_gemma_call(reader: TextReader, call: CallTeller) -> Steps[None]:
     call.end()
 
 
-def _rest_of_object(reader: TextReader, call: CallTeller, depth: int) -> Steps[None]:
+def _rest_of_object(reader: PieceReader, call: CallTeller, depth: int) -> Steps[None]:
     call.arguments("{")
     is_first = True
     while not (yield from _is_closed(reader, call, "}", is_first=is_first)):
@@ -39,7 +39,7 @@ def _rest_of_object(reader: TextReader, call: CallTeller, depth: int) -> Steps[N
         is_first = False
 
 
-def _rest_of_list(reader: TextReader, call: CallTeller, depth: int) -> Steps[None]:
+def _rest_of_list(reader: PieceReader, call: CallTeller, depth: int) -> Steps[None]:
     call.arguments("[")
     is_first = True
     while not (yield from _is_closed(reader, call, "]", is_first=is_first)):
@@ -48,7 +48,7 @@ def _rest_of_list(reader: TextReader, call: CallTeller, depth: int) -> Steps[Non
 
 
 def _is_closed(
-    reader: TextReader, call: CallTeller, closing: str, *, is_first: bool
+    reader: PieceReader, call: CallTeller, closing: str, *, is_first: bool
 ) -> Steps[bool]:
     yield from reader.spaces()
     char = yield from reader.peek()
@@ -63,13 +63,13 @@ def _is_closed(
     return False
 
 
-def _key(reader: TextReader) -> Steps[str]:
+def _key(reader: PieceReader) -> Steps[str]:
     if (yield from reader.continues(QUOTE)):
         return (yield from reader.until(QUOTE, max_chars=MAX_KEY_CHARS))
     return (yield from _run(reader, _KEY, MAX_KEY_CHARS))
 
 
-def _value(reader: TextReader, call: CallTeller, depth: int) -> Steps[None]:
+def _value(reader: PieceReader, call: CallTeller, depth: int) -> Steps[None]:
     yield from reader.spaces()
     if depth > MAX_DEPTH:
         raise Malformed
@@ -88,7 +88,7 @@ def _value(reader: TextReader, call: CallTeller, depth: int) -> Steps[None]:
         call.arguments(_bare(text))
 
 
-def _run(reader: TextReader, pattern: re.Pattern[str], max_chars: int) -> Steps[str]:
+def _run(reader: PieceReader, pattern: re.Pattern[str], max_chars: int) -> Steps[str]:
     text = ""
     while (yield from reader.peek()):
         more = reader.run(pattern, max_chars - len(text))

@@ -6,7 +6,7 @@ import re
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
 from router.tools.json_text import loaded_object, read_text, read_value
-from router.tools.text_reader import Malformed, Steps, TextReader
+from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 MAX_KEY_CHARS = 64
 MAX_QUOTED_CHARS = 1 << 20
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]*")
 
 
 def read_call_object(
-    reader: TextReader, call: CallTeller, *, only_known: bool = False
+    reader: PieceReader, call: CallTeller, *, only_known: bool = False
 ) -> Steps[None]:
     """One object with a name and arguments, in any order, and whatever else stands in it.
     `only_known`: what names no tool that was offered is no call. Raises Malformed."""
@@ -51,7 +51,7 @@ def read_call_object(
         call.end()
 
 
-def read_arguments(reader: TextReader, call: CallTeller) -> Steps[None]:
+def read_arguments(reader: PieceReader, call: CallTeller) -> Steps[None]:
     """Of a call that has begun, to its end: an object, one in a string, or null. Raises
     Malformed."""
     char = yield from reader.peek()
@@ -63,7 +63,7 @@ def read_arguments(reader: TextReader, call: CallTeller) -> Steps[None]:
 
 
 def read_named_call(
-    reader: TextReader, call: CallTeller, separators: tuple[str, ...]
+    reader: PieceReader, call: CallTeller, separators: tuple[str, ...]
 ) -> Steps[None]:
     """`name`, any of the separators, and an object. Raises Malformed."""
     name = ""
@@ -82,7 +82,7 @@ def read_named_call(
     yield from read_arguments(reader, call)
 
 
-def _kept_arguments(reader: TextReader) -> Steps[str]:
+def _kept_arguments(reader: PieceReader) -> Steps[str]:
     char = yield from reader.peek()
     if char == '"':
         text = yield from read_text(reader, max_chars=MAX_QUOTED_CHARS)
@@ -98,7 +98,7 @@ def _kept_arguments(reader: TextReader) -> Steps[str]:
     return text
 
 
-def _is_closed(reader: TextReader, *, is_first: bool) -> Steps[bool]:
+def _is_closed(reader: PieceReader, *, is_first: bool) -> Steps[bool]:
     yield from reader.spaces()
     char = yield from reader.peek()
     if char == "}":

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from router.tools.text_reader import Malformed, Steps, TextReader
+from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 MAX_DEPTH = 64
 MAX_SCALAR_CHARS = 400
 """A number, or true, false, null."""
-Tell = Callable[[str], None]
+TellsJson = Callable[[str], None]
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _SCALAR = re.compile(r"[-+.0-9A-Za-z]*")
 _VALID_SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
@@ -24,7 +24,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = frozenset('"\\/bfnrt')
 
 
-def read_value(reader: TextReader, tell: Tell, depth: int = 0) -> Steps[None]:
+def read_value(reader: PieceReader, tell: TellsJson, depth: int = 0) -> Steps[None]:
     """Any value. Raises Malformed."""
     char = yield from reader.peek()
     if char == '"':
@@ -35,7 +35,7 @@ def read_value(reader: TextReader, tell: Tell, depth: int = 0) -> Steps[None]:
         yield from _scalar(reader, tell)
 
 
-def read_string(reader: TextReader, tell: Tell, max_chars: int = 1 << 30) -> Steps[None]:
+def read_string(reader: PieceReader, tell: TellsJson, max_chars: int = 1 << 30) -> Steps[None]:
     """With its quotes. Raises Malformed, for a longer one as well."""
     yield from reader.expect('"')
     tell('"')
@@ -57,7 +57,7 @@ def read_string(reader: TextReader, tell: Tell, max_chars: int = 1 << 30) -> Ste
             raise Malformed
 
 
-def read_text(reader: TextReader, *, max_chars: int) -> Steps[str]:
+def read_text(reader: PieceReader, *, max_chars: int) -> Steps[str]:
     """A string as what it stands for. Raises Malformed, for a longer one as well."""
     pieces: list[str] = []
     yield from read_string(reader, pieces.append, max_chars)
@@ -76,7 +76,7 @@ def loaded_object(text: str) -> dict[str, Any]:
     return value
 
 
-def _escape(reader: TextReader) -> Steps[str]:
+def _escape(reader: PieceReader) -> Steps[str]:
     reader.skip()
     char = yield from reader.peek()
     if char in _ESCAPES and char:
@@ -95,7 +95,7 @@ def _escape(reader: TextReader) -> Steps[str]:
     return "\\u" + digits
 
 
-def _scalar(reader: TextReader, tell: Tell) -> Steps[None]:
+def _scalar(reader: PieceReader, tell: TellsJson) -> Steps[None]:
     text = ""
     while (yield from reader.peek()):
         more = reader.run(_SCALAR, MAX_SCALAR_CHARS - len(text))
@@ -107,7 +107,7 @@ def _scalar(reader: TextReader, tell: Tell) -> Steps[None]:
     tell(text)
 
 
-def _list_or_object(reader: TextReader, tell: Tell, depth: int) -> Steps[None]:
+def _list_or_object(reader: PieceReader, tell: TellsJson, depth: int) -> Steps[None]:
     if depth >= MAX_DEPTH:
         raise Malformed
     opening = yield from reader.peek()

@@ -50,10 +50,10 @@ class CallBroken(msgspec.Struct, frozen=True, gc=False):
     """What of that came after the arguments that were told."""
 
 
-Part = Thought | Content | CallBegun | CallArguments | CallEnded | CallBroken
+AnswerPart = Thought | Content | CallBegun | CallArguments | CallEnded | CallBroken
 
 
-def add_content(parts: list[Part], text: str) -> None:
+def add_content(parts: list[AnswerPart], text: str) -> None:
     """More of it, at the end of `parts`."""
     if not text:
         return

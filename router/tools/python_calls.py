@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
-from router.tools.text_reader import Malformed, Steps, TextReader
+from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 MAX_LIST_CHARS = 1 << 16
 MAX_DEPTH = 32
@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"""[^"'\\()\[\]{}]*""")
 _OPENING, _CLOSING = "([{", ")]}"
 
 
-def read_call_list(reader: TextReader, call: CallTeller) -> Steps[None]:
+def read_call_list(reader: PieceReader, call: CallTeller) -> Steps[None]:
     """From after its `[`. It is told once it is whole; what does not begin with a tool that was
     offered is no list of calls. Raises Malformed."""
     yield from reader.spaces()
@@ -38,7 +38,7 @@ def read_call_list(reader: TextReader, call: CallTeller) -> Steps[None]:
         call.end()
 
 
-def _rest_of_list(reader: TextReader) -> Steps[str]:
+def _rest_of_list(reader: PieceReader) -> Steps[str]:
     """To the bracket that closes it."""
     pieces: list[str] = []
     num_chars, expected = 0, ["]"]
@@ -68,7 +68,7 @@ def _rest_of_list(reader: TextReader) -> Steps[str]:
     return "".join(pieces)
 
 
-def _rest_of_text(reader: TextReader, quote: str) -> Steps[str]:
+def _rest_of_text(reader: PieceReader, quote: str) -> Steps[str]:
     pieces: list[str] = []
     while len(pieces) < MAX_LIST_CHARS:
         char = yield from reader.peek()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
-from router.tools.text_reader import Steps, TextReader
+from router.tools.piece_reader import PieceReader, Steps
 
 MAX_KEY_CHARS = 256
 MAX_VALUE_CHARS = 1 << 24
@@ -22,7 +22,7 @@ Kinds = Mapping[str, Mapping[str, frozenset[str]]]
 """By tool and parameter: the JSON types that its schema allows; nothing where it says none."""
 
 
-def read_function(reader: TextReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+def read_function(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     """From after `<function=` to `</function>`. Values are told one by one. Raises Malformed."""
     name = yield from reader.until(">", max_chars=MAX_NAME_CHARS)
     call.begin(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from router.tools.text_reader import Markers, Steps, TextReader
+from router.tools.piece_reader import Markers, PieceReader, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ THOUGHT_FORMATS = (
 
 
 def read_thought(
-    reader: TextReader,
+    reader: PieceReader,
     thoughts: ThoughtFormat,
     tell: Callable[[str], None],
     *,

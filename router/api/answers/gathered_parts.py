@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from router.tools.parts import CallArguments, CallBegun, CallBroken, Content, Part, Thought
+from router.tools.parts import AnswerPart, CallArguments, CallBegun, CallBroken, Content, Thought
 
 
 @dataclass(slots=True)
@@ -28,6 +28,8 @@ class GatheredParts:
         self._content: list[str] = []
         self._thought: list[str] = []
         self._calls: dict[int, GatheredCall] = {}
+        self.has_broken = False
+        """Something was begun that is no call."""
 
     @property
     def content(self) -> str:
@@ -44,7 +46,7 @@ class GatheredParts:
         """Those that are whole, in order, once all parts were added."""
         return list(self._calls.values())
 
-    def add(self, parts: Sequence[Part]) -> None:
+    def add(self, parts: Sequence[AnswerPart]) -> None:
         """The next ones."""
         for part in parts:
             match part:
@@ -58,4 +60,5 @@ class GatheredParts:
                     self._calls[index].pieces.append(text)
                 case CallBroken(index=index, raw=raw):
                     del self._calls[index]
+                    self.has_broken = True
                     self._content.append(raw)

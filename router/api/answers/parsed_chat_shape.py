@@ -21,8 +21,8 @@ from router.api.answers.shape import GatheredChoice
 from router.text.choice import TextDelta
 from router.text.tokenizer import Tokenizer
 from router.tools.answer_parser import AnswerParser, Parsing
-from router.tools.call_ids import new_call_id
-from router.tools.parts import CallArguments, CallBegun, CallBroken, Content, Part, Thought
+from router.tools.formats import new_call_id
+from router.tools.parts import AnswerPart, CallArguments, CallBegun, CallBroken, Content, Thought
 from router.tools.prompt_tail import opens_thought
 from router.tools.thought_tokens import ThoughtTokens
 
@@ -76,7 +76,7 @@ class ParsedChatShape(ChatShape):
         """See AnswerShape."""
         return _GatheredParsed(index, self, self._tokenizer if self._has_logprobs else None)
 
-    def parts(self, index: int, delta: TextDelta) -> list[Part]:
+    def parts(self, index: int, delta: TextDelta) -> list[AnswerPart]:
         """What is new in a choice."""
         parser = self._parsers.get(index)
         if parser is None:
@@ -110,7 +110,7 @@ class ParsedChatShape(ChatShape):
             message.content = None
         return message
 
-    def _told(self, parts: list[Part]) -> ChatDelta:
+    def _told(self, parts: list[AnswerPart]) -> ChatDelta:
         told = ChatDelta()
         for part in parts:
             match part:

@@ -38,7 +38,7 @@ _DECODER = msgspec.json.Decoder(ChatRequest)
 class ChatReader:
     """Reads chats for one model."""
 
-    door = Door.CHAT
+    door: Door = Door.CHAT
 
     def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
         """`ignores_unknown`: unknown fields are left out and told about, instead of refused."""
@@ -68,9 +68,13 @@ class ChatReader:
         """See BodyReader."""
         return self._plan(decode(rest, _DECODER), tuple(prompts))
 
+    def _decoded(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
+        """Not looked at yet."""
+        return decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
+
     def _checked(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
         """The request, and the names of what was left out."""
-        request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
+        request, ignored = self._decoded(body)
         self._model.check_name(request.model)
         check_num_messages(len(request.messages))
         check_chat(request)

@@ -51,13 +51,23 @@ def check_choice(request: ChatRequest) -> None:
         return
     if isinstance(choice, NamedChoice):
         _check_named(choice, request.tools or [])
-    elif choice not in _WORDS:
+        raise _no_force("a function by name")
+    if choice not in _WORDS:
         raise InvalidRequest(
             f"tool_choice is {choice[:50]!r}; allowed: {', '.join(_WORDS)}, or a function by name",
             param="tool_choice",
         )
     if not request.tools and choice not in ("none", "auto"):
         raise InvalidRequest("tool_choice needs tools; send some", param="tool_choice")
+    if choice == "required":
+        raise _no_force(choice)
+
+
+def _no_force(what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"tool_choice: {what} is not supported by this server; allowed: none, auto",
+        param="tool_choice",
+    )
 
 
 def check_model_calls(model: ServedModel) -> None:

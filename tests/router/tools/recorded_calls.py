@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from router.api.answers.gathered_parts import GatheredParts
 from router.tools.answer_parser import AnswerParser, Parsing
 from router.tools.formats import FORMATS
-from router.tools.parts import CallArguments, CallEnded, Content, Part, Thought, add_content
+from router.tools.parts import AnswerPart, CallArguments, CallEnded, Content, Thought, add_content
 from router.tools.thoughts import THOUGHT_FORMATS
 
 KINDS = {
@@ -199,10 +199,10 @@ MALFORMED = (
 
 def parsed(
     recorded: Parsing, pieces: Sequence[str], *, is_thinking: bool = False
-) -> tuple[list[Part], AnswerParser]:
+) -> tuple[list[AnswerPart], AnswerParser]:
     """All parts, with neighbours of a kind put together."""
     parser = AnswerParser(recorded, is_thinking=is_thinking)
-    parts: list[Part] = []
+    parts: list[AnswerPart] = []
     for piece in pieces:
         for part in parser.feed(piece):
             _add(parts, part)
@@ -211,7 +211,7 @@ def parsed(
     return parts, parser
 
 
-def gathered(parts: Sequence[Part]) -> tuple[list[Call], str, str]:
+def gathered(parts: Sequence[AnswerPart]) -> tuple[list[Call], str, str]:
     """Calls, content and thought; arguments as values."""
     whole = GatheredParts()
     whole.add(parts)
@@ -220,7 +220,7 @@ def gathered(parts: Sequence[Part]) -> tuple[list[Call], str, str]:
     return calls, whole.content, whole.thought
 
 
-def _add(parts: list[Part], part: Part) -> None:
+def _add(parts: list[AnswerPart], part: AnswerPart) -> None:
     last = parts[-1] if parts else None
     if isinstance(part, Content):
         add_content(parts, part.text)

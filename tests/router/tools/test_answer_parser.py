@@ -8,7 +8,7 @@ import pytest
 
 from router.tools.answer_parser import AnswerParser, Parsing
 from router.tools.formats import FORMATS
-from router.tools.parts import CallBegun, Content, Part, Thought
+from router.tools.parts import AnswerPart, CallBegun, Content, Thought
 from router.tools.thoughts import THOUGHT_FORMATS
 from tests.router.tools.recorded_calls import (
     MALFORMED,
@@ -23,7 +23,7 @@ from tests.router.tools.recorded_calls import (
 ALL = [*RECORDED, *MALFORMED]
 
 
-def told_after(parser: AnswerParser, pieces: list[str]) -> list[Part]:
+def told_after(parser: AnswerParser, pieces: list[str]) -> list[AnswerPart]:
     return [part for piece in pieces for part in parser.feed(piece)]
 
 
@@ -148,7 +148,7 @@ def test_deep_nesting_is_no_call_and_no_crash() -> None:
     assert len(gathered(parts)[1]) == 100_007
 
 
-def _as_text(parts: list[Part]) -> str:
+def _as_text(parts: list[AnswerPart]) -> str:
     told = ""
     for part in parts:
         match part:

@@ -39,9 +39,9 @@ async def asking(
     text: str, tools: str = "hermes", *, is_whole: bool = True
 ) -> AsyncIterator[tuple[AsyncOpenAI, Front]]:
     model = replace(tool_model(tools), context_limit=lambda: 100_000)
-    async with running_front(says(text, ends_with_eos=is_whole), model=model) as front:
-        async with client_of(front) as client:
-            yield client, front
+    script = says(text, ends_with_eos=is_whole)
+    async with running_front(script, model=model) as front, client_of(front) as client:
+        yield client, front
 
 
 async def test_an_answer_that_calls_has_its_calls_and_that_reason() -> None:

@@ -22,7 +22,7 @@ class Malformed(Exception):
     """What came is not what was to come."""
 
 
-class TextReader:
+class PieceReader:
     """One answer's text. `push` and `finish` by who feeds it, all else by the generators."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class TextReader:
                 return
 
     def continues(self, word: str) -> Steps[bool]:
-        """Whether `word` comes next; then it is read. Decided at the first character that differs."""
+        """Whether `word` comes next; then it is read. Decided at the first that differs."""
         for index, char in enumerate(word):
             while self._place + index >= len(self._text):
                 if self.is_over:
