@@ -7,7 +7,7 @@
 | llama3_json | `{"name": .., "parameters": {..}}` alone, maybe after `<|python_tag|>` |
 | pythonic | `[f(a=1), g()]` as the whole answer (Llama 3.2, Llama 4) |
 | mistral | `[TOOL_CALLS][{..}]`, or `[TOOL_CALLS]N[ARGS]{..}` repeated |
-| deepseek_v3 | `<｜tool▁call▁begin｜>function<｜tool▁sep｜>N`, a block of json; V3.1: `N<｜tool▁sep｜>{..}` |
+| deepseek_v3 | `<｜tool▁call▁begin｜>function<｜tool▁sep｜>N`, a block of json; V3.1: `N<..>{..}` |
 | gemma | `<start_function_call>call:N{k:<escape>v<escape>}<end_function_call>` |
 """
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from cluster.errors import SplitserveError, status_of
 
+_NO_THREAD = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+"""The client's tool runner then sends all messages anew, and no thread any more."""
 _MESSAGE_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -24,5 +28,7 @@ _MESSAGE_TYPES = {
 def message_error_body(error: SplitserveError, request_id: str) -> bytes:
     """In Anthropic's shape; its clients know the type."""
     kind = _MESSAGE_TYPES.get(status_of(error).http, "api_error")
-    told = {"type": kind, "message": error.message}
+    told: dict[str, Any] = {"type": kind, "message": error.message}
+    if error.param == "thread":
+        told["details"] = _NO_THREAD
     return msgspec.json.encode({"type": "error", "error": told, "request_id": request_id})

@@ -31,7 +31,14 @@ from router.front.generation_request import TokenPrompt
 from router.front.text_work import Door, SplitBody
 
 _DECODER = msgspec.json.Decoder(MessagesRequest)
-_REFUSED = ("stop_sequences", "output_config", "container", "mcp_servers", "context_management")
+_REFUSED = (
+    "thread",
+    "stop_sequences",
+    "output_config",
+    "container",
+    "mcp_servers",
+    "context_management",
+)
 _WORDS = {"auto": "auto", "none": "none", "any": "required"}
 
 

@@ -73,6 +73,7 @@ class MessagesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cache_control: Any = None
 
     # Refused by name.
+    thread: Any = None
     stop_sequences: list[str] | None = None
     output_config: Any = None
     container: Any = None

@@ -86,7 +86,7 @@ async def test_the_clients_tool_runner_runs_a_tool_and_asks_again() -> None:
         )
         done = await runner.until_done()
     assert done.content[0].type == "text" and done.content[0].text == "It rains."
-    assert len(front.source.requests) == 2
+    assert len(front.source.requests) == 2  # the thread that it asked for first is refused
 
 
 async def test_tokens_are_counted_without_a_worker() -> None:
