@@ -26,6 +26,19 @@ from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
 from cluster.option_value import check_ports_differ
 
+TOOL_FORMATS = (
+    "auto",
+    "none",
+    "hermes",
+    "qwen3_coder",
+    "llama3_json",
+    "pythonic",
+    "mistral",
+    "deepseek_v3",
+    "gemma",
+)
+"""Words of --tool-format; all but the first two are formats of router/tools."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
@@ -143,6 +156,18 @@ class RouterOptions:
     generation_config: str = option(
         "auto",
         "sampling of requests that name none: auto (the checkpoint's own) or none",
+        choices=("auto", "none"),
+    )
+    tool_format: str = option(
+        "auto",
+        "how the model writes calls of tools: auto (as its chat template says), none, or one of "
+        "the known formats",
+        choices=TOOL_FORMATS,
+    )
+    reasoning_format: str = option(
+        "auto",
+        "a model's reasoning, where its chat template marks one: auto (told as reasoning_content) "
+        "or none (left in the content)",
         choices=("auto", "none"),
     )
     unknown_fields: str = option(

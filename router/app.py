@@ -8,9 +8,12 @@ from starlette.routing import Route, Router
 from router.api.generation_endpoint import GenerationEndpoint, HttpContext
 from router.api.http.direct_paths import DirectPaths
 from router.api.http.front_door import FrontDoor
+from router.api.named_endpoint import NamedEndpoint
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.completion_reader import CompletionReader
 from router.api.reading.detokenize_reader import DetokenizeReader
+from router.api.reading.messages_reader import CountReader, MessagesReader
+from router.api.reading.responses_reader import ResponsesReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.api.status_endpoints import Readiness, StatusEndpoints
 from router.api.text_endpoint import TextEndpoint
@@ -23,11 +26,17 @@ def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegist
     status = StatusEndpoints(door, readiness, registry)
     chat = GenerationEndpoint(context, ChatReader(model, ignores_unknown=lenient))
     completion = GenerationEndpoint(context, CompletionReader(model, ignores_unknown=lenient))
+    messages = NamedEndpoint(context, MessagesReader(model, ignores_unknown=lenient))
+    count = TextEndpoint(context, CountReader(model, ignores_unknown=lenient))
+    responses = NamedEndpoint(context, ResponsesReader(model, ignores_unknown=lenient))
     tokenize = TextEndpoint(context, TokenizeReader(model, ignores_unknown=lenient))
     detokenize = TextEndpoint(context, DetokenizeReader(model, ignores_unknown=lenient))
     routes = [
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/completions", completion, methods=["POST"]),
+        Route("/v1/messages", messages, methods=["POST"]),
+        Route("/v1/messages/count_tokens", count, methods=["POST"]),
+        Route("/v1/responses", responses, methods=["POST"]),
         Route("/v1/models", status.models, methods=["GET"]),
         Route("/v1/models/{name:path}", status.model, methods=["GET"]),
         Route("/tokenize", tokenize, methods=["POST"]),

@@ -83,7 +83,14 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         report_progress("listen")
         _spare_the_collector()
         limits = TextLimits.for_bodies_of(options.max_body_bytes)
-        setup = Setup(card, model.name, limits, options.ignores_unknown_fields)
+        setup = Setup(
+            card,
+            model.name,
+            limits,
+            options.ignores_unknown_fields,
+            options.tool_format,
+            options.reasoning_format,
+        )
         texts = TextWorkers(
             setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep
         )

@@ -116,6 +116,7 @@ class GenerationEndpoint:
     async def _begin(self, plan: Plan, exchange: Exchange, limits: TimeLimits) -> Generation:
         """Every prompt is checked before the first is dispatched."""
         prepared = await self._prepare(plan, exchange, limits)
+        plan.shape.starts_after(prepared[0].routed.token_ids)
         model = self._door.model
         envelope = Envelope(
             id=f"{plan.id_prefix}-{exchange.request_id}",
@@ -139,7 +140,7 @@ class GenerationEndpoint:
             begin=partial(self._events, prepared),
             shape=shape,
             envelope=envelope,
-            tally=Tally([len(each.routed.token_ids) for each in prepared]),
+            tally=Tally([len(each.routed.token_ids) for each in prepared], shape.thought_tokens),
             num_choices=prepared[0].routed.sampling.n,
             num_prompts=len(prepared),
             options=options,

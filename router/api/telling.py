@@ -39,7 +39,7 @@ class ChunkWriter:
         self._seen = set() if resumable is None else resumable.place.begun_choices
 
     def chunk(self, prompt: int, delta: TextDelta) -> bytes | None:
-        """None: the client has it."""
+        """None: the client has it, or it tells nothing by itself."""
         index = prompt * self._num_choices + delta.choice
         self._tally.count(index, delta)
         if self._resumable is not None:
@@ -47,6 +47,8 @@ class ChunkWriter:
                 return None
             delta = rest
         choice = self._shape.chunk(index, delta, first=index not in self._seen)
+        if choice is None:
+            return None
         self._seen.add(index)
         return self.named(self._frame.encode(choice, self._usage()))
 

@@ -47,6 +47,17 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """`chat_template_kwargs`: what the template may ask for beside the messages."""
 
 
+class ToolTalk(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chat has beside texts; all of it plain JSON values that were looked through."""
+
+    tools: tuple[dict[str, Any], ...] = ()
+    """That the model may call, as OpenAI's clients describe them."""
+    extras: dict[int, dict[str, Any]] = {}
+    """By a message's index: what stands in it beside role and content, such as `tool_calls`."""
+    num_chars: int = 0
+    """Of all that, at least, in a rendered chat."""
+
+
 class ChatPrompt(msgspec.Struct, frozen=True):
     """Messages as (role, content), rendered with the model's template."""
 
@@ -54,6 +65,8 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     rendering: Rendering = Rendering()
     keep_last: int | None = None
     """As in TextPrompt."""
+    talk: ToolTalk | None = None
+    """None: nothing but texts."""
 
 
 class TokenPrompt(msgspec.Struct, frozen=True):

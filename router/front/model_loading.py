@@ -10,12 +10,13 @@ from cluster import VERSION
 from cluster.config import RouterOptions
 from cluster.models.card import ModelCard
 from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
-from cluster.models.text.chat_template import load_chat_template
-from cluster.models.text.tokenizer import load_tokenizer
+from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
+from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from cluster.process.startup import report_progress
 from router.front.inline_limit import inline_limit_of
 from router.front.served_model import ServedModel
 from router.text.tokenizer import Tokenizer
+from router.tools.detection import AUTO, Manners, manners_of
 
 FINGERPRINT_CHARS = 12
 
@@ -28,7 +29,8 @@ def load_served_model(
     wants_own = options.generation_config == "auto"
     defaults = generation_defaults_of(card) if wants_own else None
     name = options.model.served_name or card.name
-    model = load_text_side(card, name, context_limit, defaults)
+    formats = (options.tool_format, options.reasoning_format)
+    model = load_text_side(card, name, context_limit, defaults, formats=formats)
     return replace(model, inline=inline_limit_of(model.tokenizer))
 
 
@@ -37,21 +39,32 @@ def load_text_side(
     name: str,
     context_limit: Callable[[], int] | None = None,
     defaults: GenerationDefaults | None = None,
+    *,
+    formats: tuple[str, str] = (AUTO, AUTO),
 ) -> ServedModel:
     """As `load_served_model`; without a limit of the workers', the model's own. Without defaults
-    nothing is the checkpoint's."""
-    tokenizer = load_tokenizer(card)
+    nothing is the checkpoint's. `formats`: the words of --tool-format and --reasoning-format."""
+    tokenizer, template = load_tokenizer(card), load_chat_template(card)
     own_limit = card.config.max_context_tokens
     return ServedModel(
         name=name,
         tokenizer=tokenizer,
-        template=load_chat_template(card),
+        template=template,
+        manners=_manners(tokenizer, template, formats),
         vocab_size=card.config.vocab_size,
         context_limit=context_limit or (lambda: own_limit),
         max_token_bytes=_longest_token_bytes(tokenizer, card.config.vocab_size),
         fingerprint=_fingerprint(card),
         defaults=defaults or GenerationDefaults(),
     )
+
+
+def _manners(
+    tokenizer: CheckpointTokenizer, template: JinjaChatTemplate | None, formats: tuple[str, str]
+) -> Manners:
+    special = {tokenizer.token_text(token_id) for token_id in tokenizer.special_ids}
+    source = None if template is None else template.source
+    return manners_of(source, special, tools=formats[0], reasoning=formats[1])
 
 
 def _longest_token_bytes(tokenizer: Tokenizer, vocab_size: int) -> int:

@@ -82,6 +82,7 @@ class PromptEncoder:
     def _is_short(self, chat: ChatPrompt) -> bool:
         """What a client adds to a template's values is not in its cost."""
         template, rendering = self._model.template, chat.rendering
-        if template is None or rendering.variables or rendering.continue_final:
+        is_plain = chat.talk is None and not rendering.variables and not rendering.continue_final
+        if template is None or not is_plain:
             return False
         return num_chars_of(chat) <= MAX_INLINE_BYTES and template.is_short(chat.messages)

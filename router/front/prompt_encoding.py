@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cluster.errors import ContextTooLong, InvalidRequest
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.served_model import ServedModel
@@ -41,7 +43,8 @@ def num_chars_of(prompt: TextPrompt | ChatPrompt) -> int:
         if not prompt.text:
             raise InvalidRequest("prompt is empty", param="prompt")
         return len(prompt.text)
-    return sum(len(content) for _role, content in prompt.messages)
+    num_chars = sum(len(content) for _role, content in prompt.messages)
+    return num_chars if prompt.talk is None else num_chars + prompt.talk.num_chars
 
 
 def checked_ids(model: ServedModel, token_ids: list[int], *, max_context_tokens: int) -> list[int]:
@@ -74,11 +77,15 @@ def rendered(model: ServedModel, prompt: ChatPrompt) -> str:
         raise InvalidRequest(
             f"{model.name} has no chat template; use /v1/completions", param="messages"
         )
+    messages: list[dict[str, Any]]
     messages = [{"role": role, "content": content} for role, content in prompt.messages]
-    rendering = prompt.rendering
+    rendering, talk = prompt.rendering, prompt.talk
+    for index, extra in (talk.extras if talk is not None else {}).items():
+        messages[index].update(extra)
     text = model.template.render(
         messages,
         add_generation_prompt=rendering.add_generation_prompt,
+        tools=talk.tools or None if talk is not None else None,
         variables=rendering.variables,
     )
     return _left_open(text, prompt.messages[-1][1]) if rendering.continue_final else text

@@ -10,6 +10,7 @@ from cluster.errors import UnknownModel
 from cluster.models.hf.generation_defaults import GenerationDefaults
 from router.front.inline_limit import InlineLimit
 from router.text.tokenizer import ChatTemplate, Tokenizer
+from router.tools.detection import Manners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class ServedModel:
     """`system_fingerprint`: changes when the weights or the program change."""
     defaults: GenerationDefaults = GenerationDefaults()
     """Of requests that name no other."""
+    manners: Manners = Manners()
+    """How it writes what is no text: calls of tools, thoughts."""
     inline: InlineLimit = InlineLimit()
     """What of its texts the event loop encodes itself."""
     created_s: int = field(default_factory=lambda: int(time.time()))

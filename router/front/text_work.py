@@ -37,6 +37,9 @@ class Door(enum.StrEnum):
     GRPC = "grpc"
     TOKENIZE = "tokenize"
     DETOKENIZE = "detokenize"
+    MESSAGES = "messages"
+    COUNT_TOKENS = "count_tokens"
+    RESPONSES = "responses"
 
     @property
     def operation(self) -> str:

@@ -55,6 +55,11 @@ class Tokenizer(Protocol):
 class ChatTemplate(Protocol):
     """Messages to the text that the model was trained on."""
 
+    @property
+    def takes(self) -> frozenset[str]:
+        """Names of the values that it asks for: `messages`, `tools`, `reasoning_effort`..."""
+        ...
+
     def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
         """True when these, as (role, content) and with nothing beside them, are surely rendered in
         a millisecond or two, whoever wrote the template."""
@@ -62,13 +67,15 @@ class ChatTemplate(Protocol):
 
     def render(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Raises InvalidRequest when the template refuses the messages. Any thread.
 
-        `variables`: of the client, beside the messages; what is ours keeps its value.
+        `tools`: as OpenAI's clients describe them. `variables`: of the client, beside the messages;
+        what is ours keeps its value.
         """
         ...

@@ -45,7 +45,8 @@ def main() -> int:
     die_with_parent()
     with socket.socket(fileno=int(sys.argv[1])) as link, link.makefile("rb") as stream:
         setup = _first(Setup, stream)
-        model = load_text_side(setup.card, setup.served_name)
+        formats = (setup.tool_format, setup.reasoning_format)
+        model = load_text_side(setup.card, setup.served_name, formats=formats)
         desk = TextDesk(model, ignores_unknown=setup.ignores_unknown_fields)
         if not setup.limits.hold_memory():
             _log.warning("the memory of this process is not limited: the system has no such limit")
@@ -80,7 +81,7 @@ def _done(desk: TextDesk, task: Task, body: bytes) -> ReadBody:
         text = TextPrompt(task.text, task.add_special, task.keep_last)
         token_ids = desk.encode(text, task.max_context_tokens)
     elif isinstance(task, EncodeChat):
-        chat = ChatPrompt(task.messages, task.rendering, task.keep_last)
+        chat = ChatPrompt(task.messages, task.rendering, task.keep_last, task.talk)
         token_ids = desk.encode(chat, task.max_context_tokens)
     else:
         return desk.read(task.door, body, task.max_context_tokens)

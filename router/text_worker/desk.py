@@ -10,6 +10,8 @@ from cluster.errors import RequestTooLarge
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.completion_reader import CompletionReader
 from router.api.reading.detokenize_reader import DetokenizeReader
+from router.api.reading.messages_reader import CountReader, MessagesReader
+from router.api.reading.responses_reader import ResponsesReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.prompt_encoding import encode_prompt
@@ -17,12 +19,23 @@ from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
 from router.grpc_front.request_reading import split_message
 
-_Reader = ChatReader | CompletionReader | TokenizeReader | DetokenizeReader
+_Reader = (
+    MessagesReader
+    | CountReader
+    | ResponsesReader
+    | ChatReader
+    | CompletionReader
+    | TokenizeReader
+    | DetokenizeReader
+)
 _READERS: Final[dict[Door, type[_Reader]]] = {
     Door.CHAT: ChatReader,
     Door.COMPLETION: CompletionReader,
     Door.TOKENIZE: TokenizeReader,
     Door.DETOKENIZE: DetokenizeReader,
+    Door.MESSAGES: MessagesReader,
+    Door.COUNT_TOKENS: CountReader,
+    Door.RESPONSES: ResponsesReader,
 }
 
 

@@ -20,9 +20,10 @@ import msgspec
 from cluster.errors import InvalidRequest, SplitserveError, from_code, status_of
 from cluster.models.card import ModelCard
 from router.front.chat_rules import MAX_MESSAGES
-from router.front.generation_request import Rendering
+from router.front.generation_request import Rendering, ToolTalk
 from router.front.text_work import Door
 from router.text_worker.limits import TextLimits
+from router.tools.detection import AUTO
 
 LENGTHS = struct.Struct("=II")
 
@@ -35,6 +36,8 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
     limits: TextLimits
     ignores_unknown_fields: bool = False
     """Of bodies over HTTP; see RouterOptions."""
+    tool_format: str = AUTO
+    reasoning_format: str = AUTO
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
@@ -62,6 +65,8 @@ class EncodeChat(msgspec.Struct, frozen=True, tag=True):
     max_context_tokens: int
     keep_last: int | None = None
     """See TextPrompt."""
+    talk: ToolTalk | None = None
+    """See ChatPrompt."""
 
 
 class ReadLarge(msgspec.Struct, frozen=True, tag=True):
@@ -72,7 +77,13 @@ class ReadLarge(msgspec.Struct, frozen=True, tag=True):
 
 
 Task = EncodeText | EncodeChat | ReadLarge
-_BEGINNINGS = {Door.CHAT: b"{", Door.GRPC: b"\n"}
+_BEGINNINGS = {
+    Door.CHAT: b"{",
+    Door.GRPC: b"\n",
+    Door.MESSAGES: b"{",
+    Door.COUNT_TOKENS: b"{",
+    Door.RESPONSES: b"{",
+}
 """Of a message: an object of JSON; the tag of Chat.messages."""
 MAX_COUNTED_BYTES = 1 << 20
 """Takes 1 ms at most."""

@@ -71,7 +71,11 @@ class TextWorkers:
             )
         else:
             task = EncodeChat(
-                prompt.messages, prompt.rendering, max_context_tokens, prompt.keep_last
+                prompt.messages,
+                prompt.rendering,
+                max_context_tokens,
+                prompt.keep_last,
+                prompt.talk,
             )
         done = await self._texts.call(task, caller=caller)
         return done.prompts[0].token_ids

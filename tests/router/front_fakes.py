@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -38,6 +40,7 @@ from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.telemetry.resume_metrics import ResumeMetrics
 from router.text.choice_count import ChoiceCount, new_counts
 from router.text_worker.in_process import InProcessText
+from router.tools.detection import manners_of
 
 EOS = 256
 VOCAB_SIZE = 300
@@ -98,14 +101,17 @@ class ByteTokenizer:
 class PlainTemplate:
     """`role:content` lines."""
 
+    takes = frozenset({"messages"})
+
     def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
         return False
 
     def render(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, object] | None = None,
     ) -> str:
         if any(message["content"] == "refuse me" for message in messages):
@@ -113,6 +119,26 @@ class PlainTemplate:
         told = "".join(f"{name}={value}\n" for name, value in (variables or {}).items())
         opening = "" if add_generation_prompt else "|"
         return told + "".join(f"{m['role']}:{m['content']}\n" for m in messages) + opening
+
+
+class ToolTemplate(PlainTemplate):
+    """As that, and what stands beside the texts as lines of JSON."""
+
+    takes = frozenset({"messages", "tools", "reasoning_effort"})
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
+    ) -> str:
+        told = "".join(f"tool:{tool['function']['name']}\n" for tool in tools or ())
+        for message in messages:
+            beside = {k: v for k, v in message.items() if k not in ("role", "content")}
+            told += f"+{json.dumps(beside)}\n" if beside else ""
+        return told + super().render(messages, variables=variables)
 
 
 Script = Callable[[RoutedRequest], AsyncGenerator[StreamEvent, None]]
@@ -279,6 +305,13 @@ def byte_model() -> ServedModel:
     )
 
 
+def tool_model(tools: str = "hermes", thinks: str = "<think></think>") -> ServedModel:
+    """A byte model whose template takes tools; `tools` names the format of its calls, `thinks` has
+    the words around its thoughts, or nothing."""
+    manners = manners_of(thinks, tools=tools)
+    return replace(byte_model(), template=ToolTemplate(), manners=manners)
+
+
 def pipeline_over(source: TokenSource) -> CompletionPipeline:
     """Of the byte model; texts are worked on in this process."""
     model = byte_model()
@@ -329,8 +362,9 @@ async def running_front(
     bodies: BodyAccount | None = None,
     ignores_unknown: bool = False,
     keeps_streams: bool = False,
+    model: ServedModel | None = None,
 ) -> AsyncIterator[Front]:
-    model = byte_model()
+    model = model or byte_model()
     source = FakeSource(script or says("Hello world"))
     texts = InProcessText(model, ignores_unknown=ignores_unknown)
     pipeline = CompletionPipeline(model, source, texts)

@@ -39,7 +39,8 @@ class JinjaChatTemplate:
     def __init__(
         self, source: str, special_tokens: Mapping[str, str], *, where: str = "chat template"
     ) -> None:
-        """Raises BadCheckpoint for a template that does not compile."""
+        """Raises BadCheckpoint for a template that does not compile. `takes` are all names
+        that stand in it: what is not among them changes nothing."""
         if len(source) > MAX_TEMPLATE_CHARS:
             raise BadCheckpoint(
                 f"{where}: the chat template has {len(source):,} characters; allowed: "
@@ -50,9 +51,11 @@ class JinjaChatTemplate:
             parsed = environment.parse(source)
             _check_nesting(parsed)
             self._cost = cost_of(parsed)
+            self.takes = frozenset(node.name for node in parsed.find_all(nodes.Name))
             self._template = environment.from_string(parsed)
         except (TemplateError, RecursionError, SyntaxError, ValueError, MemoryError) as error:
             raise BadCheckpoint(f"{where}: the chat template does not compile: {error}") from error
+        self.source = source
         self._special_tokens = dict(special_tokens)
         self._longest_special = max(map(len, special_tokens.values()), default=0)
 

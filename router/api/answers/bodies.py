@@ -14,6 +14,12 @@ class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    """`reasoning_tokens`: tokens of the answer that were thoughts."""
+
+    reasoning_tokens: int
+
+
 class UsageBody(msgspec.Struct):
     """Counts of tokens, over all choices and prompts."""
 
@@ -21,6 +27,7 @@ class UsageBody(msgspec.Struct):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | msgspec.UnsetType = msgspec.UNSET
 
 
 class TopLogprob(msgspec.Struct):
@@ -92,11 +99,45 @@ class Message(msgspec.Struct):
     refusal: None = None
 
 
+class FunctionCall(msgspec.Struct, omit_defaults=True):
+    """Of a streamed call, `name` comes with its first piece alone."""
+
+    arguments: str
+    name: str | None = None
+
+
+class ToolCall(msgspec.Struct):
+    """A call of a tool, in an answer in one piece."""
+
+    id: str
+    function: FunctionCall
+    type: str = "function"
+
+
+class ToolCallDelta(msgspec.Struct, omit_defaults=True):
+    """What is new in a call: `id` and `type` come with the first piece of it."""
+
+    index: int
+    function: FunctionCall
+    id: str | None = None
+    type: str | None = None
+
+
+class ParsedMessage(msgspec.Struct):
+    """The answer of a chat in which a parser looked for calls or thoughts."""
+
+    content: str | None
+    role: str = "assistant"
+    refusal: None = None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+
+
 class ChatChoice(msgspec.Struct):
     """One whole chat choice."""
 
     index: int
-    message: Message
+    message: Message | ParsedMessage
     logprobs: ChatLogprobsInOne | None
     finish_reason: str
 
@@ -106,6 +147,8 @@ class ChatDelta(msgspec.Struct, omit_defaults=True):
 
     role: str | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatChunkChoice(msgspec.Struct):

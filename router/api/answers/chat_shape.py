@@ -20,10 +20,12 @@ from router.api.answers.bodies import (
 )
 from router.api.answers.json_list import JsonList
 from router.api.answers.prompt_scores import prompt_logprobs
+from router.api.answers.shape import GatheredChoice
 from router.front.events import ScoredPrompt
 from router.text.choice import ShownToken, TextDelta
 from router.text.logprobs import ScoredToken, score
 from router.text.tokenizer import Tokenizer
+from router.tools.thought_tokens import ThoughtTokens
 
 
 class ChatShape:
@@ -47,21 +49,30 @@ class ChatShape:
             count = self._num_prompt_logprobs
             self.prompt_logprobs = await prompt_logprobs(scored, self._tokenizer, count)
 
-    def chunk(self, index: int, delta: TextDelta, *, first: bool) -> ChatChunkChoice:
+    def starts_after(self, token_ids: Sequence[int]) -> None:
+        """See AnswerShape."""
+
+    @property
+    def thought_tokens(self) -> ThoughtTokens | None:
+        """See AnswerShape."""
+        return None
+
+    def chunk(self, index: int, delta: TextDelta, *, first: bool) -> ChatChunkChoice | None:
         """The role comes with the first piece."""
         content = delta.text if delta.text or first else None
         return ChatChunkChoice(
             index,
             ChatDelta("assistant" if first else None, content),
-            self._logprobs(delta.tokens),
+            self.logprobs(delta.tokens),
             delta.finish_reason,
         )
 
-    def gathered(self, index: int) -> GatheredChat:
+    def gathered(self, index: int) -> GatheredChoice:
         """See AnswerShape."""
         return GatheredChat(index, self._tokenizer if self._has_logprobs else None)
 
-    def _logprobs(self, tokens: Sequence[ShownToken]) -> ChatLogprobs | None:
+    def logprobs(self, tokens: Sequence[ShownToken]) -> ChatLogprobs | None:
+        """Of new tokens, where they were asked for."""
         return ChatLogprobs(_told(tokens, self._tokenizer)) if self._has_logprobs else None
 
 

@@ -19,6 +19,7 @@ from router.front.events import ScoredPrompt
 from router.text.choice import ShownToken, TextDelta
 from router.text.logprobs import score, top_by_text
 from router.text.tokenizer import Tokenizer
+from router.tools.thought_tokens import ThoughtTokens
 
 
 class CompletionWishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ class CompletionShape:
     chunk_object_name = "text_completion"
     prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
     """Each choice has its own prompt's."""
+    thought_tokens: ThoughtTokens | None = None
 
     def __init__(
         self, tokenizer: Tokenizer, wishes: CompletionWishes, *, echoes: Sequence[str]
@@ -56,6 +58,9 @@ class CompletionShape:
         if wishes.prompt_logprobs is not None:
             count = wishes.prompt_logprobs
             self._prompts[prompt] = await prompt_logprobs(scored, self._tokenizer, count)
+
+    def starts_after(self, token_ids: Sequence[int]) -> None:
+        """See AnswerShape."""
 
     def chunk(self, index: int, delta: TextDelta, *, first: bool) -> CompletionChoice:
         """The echo comes with the first piece."""

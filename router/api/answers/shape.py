@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ from router.api.answers.bodies import (
 )
 from router.front.events import ScoredPrompt
 from router.text.choice import TextDelta
+from router.tools.thought_tokens import ThoughtTokens
 
 _ENCODER = msgspec.json.Encoder()
 Choice = ChatChoice | ChatChunkChoice | CompletionChoice
@@ -47,8 +49,18 @@ class AnswerShape(Protocol):
         """The scores of prompt number `prompt`; before any of its choices, where asked for."""
         ...
 
-    def chunk(self, index: int, delta: TextDelta, *, first: bool) -> Choice:
-        """A streamed piece; `first` for the first of this choice."""
+    @property
+    def thought_tokens(self) -> ThoughtTokens | None:
+        """How many tokens were thoughts; None: the answer is not looked through for any."""
+        ...
+
+    def starts_after(self, token_ids: Sequence[int]) -> None:
+        """The prompt is this; before any choice, of a request of one prompt."""
+        ...
+
+    def chunk(self, index: int, delta: TextDelta, *, first: bool) -> Choice | None:
+        """A streamed piece; `first` for the first of this choice. None: there is nothing to tell
+        yet, which is never so of the first."""
         ...
 
     def gathered(self, index: int) -> GatheredChoice:

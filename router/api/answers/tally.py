@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from cluster.generation import Timing
-from router.api.answers.bodies import PromptTokensDetails, UsageBody
+from router.api.answers.bodies import CompletionTokensDetails, PromptTokensDetails, UsageBody
 from router.dispatch.stream import Completed
 from router.text.choice import TextDelta
+from router.tools.thought_tokens import ThoughtTokens
 
 
 class Tally:
     """Adds up what the pipeline tells. `timing` is the last prompt's to end."""
 
-    def __init__(self, prompt_tokens: Sequence[int]) -> None:
-        """`prompt_tokens`: the length of every prompt."""
+    def __init__(self, prompt_tokens: Sequence[int], thoughts: ThoughtTokens | None = None) -> None:
+        """`prompt_tokens`: the length of every prompt. `thoughts`: counted by who tells them."""
+        self._thoughts = thoughts
         self._prompt_tokens = sum(prompt_tokens)
         self._choice_tokens: dict[int, int] = {}
         self._cached_tokens = 0
@@ -37,4 +41,7 @@ class Tally:
             completion_tokens,
             self._prompt_tokens + completion_tokens,
             PromptTokensDetails(self._cached_tokens),
+            msgspec.UNSET
+            if self._thoughts is None
+            else CompletionTokensDetails(self._thoughts.total),
         )

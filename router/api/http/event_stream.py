@@ -19,9 +19,15 @@ from router.api.http.exchange import Exchange
 class EventStream:
     """An async context around the whole answer; the pings end with it. One writer beside them."""
 
-    def __init__(self, exchange: Exchange, ping_interval_s: float) -> None:
-        """`ping_interval_s`: of silence, before a ping; 0: never."""
+    def __init__(
+        self, exchange: Exchange, ping_interval_s: float, *, is_named: bool = False
+    ) -> None:
+        """`ping_interval_s`: of silence, before a ping; 0: never. `is_named`: what is sent are
+        whole events with names of their own, and no `[DONE]` ends them."""
         self._exchange = exchange
+        self._write = exchange.write_block if is_named else exchange.write_event
+        self._send = exchange.send_block if is_named else exchange.send_event
+        self._end = exchange.end_blocks if is_named else exchange.end_stream
         self._interval_s = ping_interval_s
         self._clock = exchange.clock
         self._last_sent_s = self._clock()
@@ -53,7 +59,7 @@ class EventStream:
 
     def send_now(self, data: bytes) -> None:
         """One event."""
-        self._exchange.write_event(data)
+        self._write(data)
         self._last_sent_s = self._clock()
 
     async def send(self, data: bytes) -> None:
@@ -63,7 +69,7 @@ class EventStream:
             self._ping = None
         self._is_sending = True
         await self._start()
-        await self._exchange.send_event(data)
+        await self._send(data)
         self._is_sending = False
         self._last_sent_s = self._clock()
 
@@ -73,7 +79,7 @@ class EventStream:
             await self._ping
         self._is_sending = True
         await self._start()
-        await self._exchange.end_stream()
+        await self._end()
 
     @property
     def _has_failed(self) -> bool:

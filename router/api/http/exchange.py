@@ -124,6 +124,18 @@ class Exchange:
         body = b"data: " + data + b"\n\n"
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
+    def write_block(self, block: bytes) -> None:
+        """Events as they are written, with names of their own; else as `write_event`."""
+        self.scope["state"]["write_piece"](block)
+
+    async def send_block(self, block: bytes) -> None:
+        """As `write_block`; else as `send_event`."""
+        await self._send({"type": "http.response.body", "body": block, "more_body": True})
+
+    async def end_blocks(self) -> None:
+        """Nothing follows."""
+        await self._send({"type": "http.response.body", "body": b""})
+
     async def send_comment(self, text: bytes) -> None:
         """A line that readers of events skip."""
         body = b": " + text + b"\n\n"

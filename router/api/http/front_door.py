@@ -13,6 +13,7 @@ from cluster.errors import (
     status_of,
 )
 from cluster.logs import bind_request, get_logger
+from router.api.answers.message_error import message_error_body
 from router.api.http.asgi import App, Receive, Scope, Send, header_of
 from router.api.http.delivery import Delivery
 from router.api.http.errors import error_body, error_headers
@@ -23,6 +24,8 @@ from router.telemetry.request_ids import request_ids
 _log = get_logger("router.api")
 MAX_PATH_CHARS = 200
 """Of a path in a log line or an answer."""
+MESSAGES_PATH = "/v1/messages"
+"""Of Anthropic's API: its errors have a shape of their own."""
 OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"})
 
 
@@ -62,7 +65,7 @@ class FrontDoor:
     async def _let_in(self, scope: Scope) -> None:
         """Operators' paths need no key: they tell nothing of requests."""
         if scope["path"] not in OPERATOR_PATHS:
-            tenant = self._door.who_asks(header_of(scope, b"authorization"))
+            tenant = self._door.who_asks(_key_in(scope))
             scope["state"]["tenant"] = tenant  # known to the answer, if it is a refusal too
             if tenant.account is not None:
                 await tenant.account.enter()
@@ -75,7 +78,9 @@ class FrontDoor:
         if delivery.started:
             scope["state"]["abort_connection"]()
             return
-        body = error_body(error)
+        is_message = scope["path"].startswith(MESSAGES_PATH)
+        ids = scope["state"]["request_id"]
+        body = message_error_body(error, ids) if is_message else error_body(error)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -86,6 +91,14 @@ class FrontDoor:
         start = {"type": "http.response.start", "status": row.http, "headers": headers}
         await delivery.send(start)
         await delivery.send({"type": "http.response.body", "body": body})
+
+
+def _key_in(scope: Scope) -> str | None:
+    """As OpenAI's clients send it, or Anthropic's."""
+    stated = header_of(scope, b"authorization")
+    if stated is None and (key := header_of(scope, b"x-api-key")) is not None:
+        return f"Bearer {key}"
+    return stated
 
 
 def _check_crowding(scope: Scope) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams
 from router.api.answers.chat_shape import ChatShape
+from router.api.answers.parsed_chat_shape import ParsedChatShape
 from router.api.reading import sampling
 from router.api.reading.chat_messages import to_pairs
 from router.api.reading.decode import decode, decode_known
@@ -15,11 +17,20 @@ from router.api.reading.plan import Plan
 from router.api.reading.prompts import kept_tokens
 from router.api.reading.rendering import rendering_of
 from router.api.reading.schema import ChatRequest
+from router.api.reading.talk import parsing_of, talk_of
+from router.api.reading.tools import check_choice, checked_tools, compact
 from router.api.reading.unsupported import check_chat
 from router.front.chat_rules import check_num_messages
-from router.front.generation_request import ChatPrompt, Prompt, TokenPrompt, Wishes
+from router.front.generation_request import (
+    ChatPrompt,
+    Prompt,
+    TextOptions,
+    TokenPrompt,
+    Wishes,
+)
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
+from router.tools.answer_parser import Parsing
 
 _DECODER = msgspec.json.Decoder(ChatRequest)
 
@@ -27,7 +38,7 @@ _DECODER = msgspec.json.Decoder(ChatRequest)
 class ChatReader:
     """Reads chats for one model."""
 
-    door = Door.CHAT
+    door: Door = Door.CHAT
 
     def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
         """`ignores_unknown`: unknown fields are left out and told about, instead of refused."""
@@ -44,7 +55,7 @@ class ChatReader:
         """See BodyReader."""
         request, ignored = self._checked(body)
         prompts = (self._prompt(request),)
-        request.messages = []
+        request.messages, request.tools = [], compact(request.tools)
         self._plan(request, ())  # what is wrong beside the prompts is refused by its name
         return SplitBody(msgspec.json.encode(request), prompts, ignored=ignored)
 
@@ -57,12 +68,19 @@ class ChatReader:
         """See BodyReader."""
         return self._plan(decode(rest, _DECODER), tuple(prompts))
 
+    def _decoded(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
+        """Not looked at yet."""
+        return decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
+
     def _checked(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
         """The request, and the names of what was left out."""
-        request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
+        request, ignored = self._decoded(body)
         self._model.check_name(request.model)
         check_num_messages(len(request.messages))
         check_chat(request)
+        if request.tools is not None or request.tool_choice is not None:
+            checked_tools(request.tools or [])
+            check_choice(request)
         return request, ignored
 
     def _prompt(self, request: ChatRequest) -> ChatPrompt:
@@ -71,11 +89,23 @@ class ChatReader:
             max_tokens=sampling.max_tokens_of_chat(request),
             max_context_tokens=self._model.max_context_tokens,
         )
-        return ChatPrompt(to_pairs(request.messages), rendering_of(request), keep_last)
+        return ChatPrompt(
+            to_pairs(request.messages),
+            rendering_of(request, self._model),
+            keep_last,
+            talk_of(request, self._model),
+        )
 
     def _plan(self, request: ChatRequest, prompts: tuple[Prompt, ...]) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)
         prompt_logprobs = sampling.prompt_logprobs_of(request)
+        parsing = parsing_of(request, self._model)
+        if parsing is not None and request.resumable:
+            raise InvalidRequest(
+                "resumable goes with neither tools nor reasoning that is told apart; leave tools "
+                "out and send reasoning_format: none",
+                param="resumable",
+            )
         return Plan(
             prompts=prompts,
             wishes=Wishes(
@@ -90,15 +120,41 @@ class ChatReader:
                 default_max_tokens=self._model.defaults.max_new_tokens,
                 stop=sampling.stops_of(request),
                 cache_salt=sampling.salt_of(request),
-                text=sampling.text_options_of(request),
+                text=self._text_options(request, parsing),
                 keep_tokens=logprobs is not None,
             ),
             timeout_s=request.timeout_s,
-            shape=ChatShape(
-                self._model.tokenizer,
-                logprobs=logprobs is not None,
-                prompt_logprobs=prompt_logprobs,
-            ),
+            shape=self._shape(request, parsing, logprobs, prompt_logprobs),
             options=sampling.answer_options_of(request),
             id_prefix="chatcmpl",
+        )
+
+    def _text_options(self, request: ChatRequest, parsing: Parsing | None) -> TextOptions:
+        """The words that a parser looks for have to be in the text."""
+        options = sampling.text_options_of(request)
+        if parsing is None:
+            return options
+        manners = self._model.manners
+        hides_calls = parsing.tools is not None and manners.hides_calls
+        hides_thoughts = parsing.thoughts is not None and manners.hides_thoughts
+        if hides_calls or hides_thoughts:
+            return msgspec.structs.replace(options, shows_special=True)
+        return options
+
+    def _shape(
+        self,
+        request: ChatRequest,
+        parsing: Parsing | None,
+        logprobs: int | None,
+        prompt_logprobs: int | None,
+    ) -> ChatShape:
+        tokenizer, tells = self._model.tokenizer, logprobs is not None
+        if parsing is None:
+            return ChatShape(tokenizer, logprobs=tells, prompt_logprobs=prompt_logprobs)
+        return ParsedChatShape(
+            tokenizer,
+            parsing,
+            logprobs=tells,
+            prompt_logprobs=prompt_logprobs,
+            tells_thoughts=request.include_reasoning is not False,
         )

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from router.api.reading.tool_schema import MessageCall, NamedChoice, ToolDefinition
+
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """`stream_options`; obfuscation is accepted and never added."""
@@ -36,8 +38,10 @@ class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     annotations: Any = None
     audio: Any = None
     function_call: Any = None
-    tool_calls: Any = None
+    tool_calls: list[MessageCall] | None = None
     tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -116,6 +120,11 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/chat/completions."""
 
     messages: list[ChatMessage]
+    tools: list[ToolDefinition] | None = None
+    tool_choice: str | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning_format: str | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -133,7 +142,6 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     modalities: list[str] | None = None
     audio: Any = None
     prediction: Any = None
-    reasoning_effort: Any = None
     verbosity: Any = None
     web_search_options: Any = None
 
@@ -161,8 +169,9 @@ class ChatRendering(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     add_special_tokens: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
+    tools: list[ToolDefinition] | None = None
+    reasoning_effort: str | None = None
     chat_template: Any = None
-    tools: Any = None
 
 
 class TextEncoding(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -12,6 +12,8 @@ from router.api.reading.chat_messages import to_pairs
 from router.api.reading.decode import decode_known
 from router.api.reading.rendering import rendering_of
 from router.api.reading.schema import ChatRendering, TextEncoding
+from router.api.reading.talk import talk_of
+from router.api.reading.tools import checked_tools
 from router.front.chat_rules import check_num_messages
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.served_model import ServedModel
@@ -46,11 +48,11 @@ class TokenizeReader:
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
         request, ignored = self._checked(body)
-        prompt = _prompt_of(request)
+        prompt = self._prompt_of(request)
         if isinstance(request, TextEncoding):
             request.prompt = ""
         else:
-            request.messages = []
+            request.messages, request.tools = [], None
         return SplitBody(msgspec.json.encode(request), (prompt,), ignored=ignored)
 
     async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
@@ -76,10 +78,21 @@ class TokenizeReader:
         self._model.check_name(request.model)
         if isinstance(request, ChatRendering):
             check_num_messages(len(request.messages))
-            for name in ("chat_template", "tools"):
-                if getattr(request, name):
-                    raise InvalidRequest(f"{name} is not supported by this server", param=name)
+            checked_tools(request.tools or [])
+            if request.chat_template:
+                raise InvalidRequest(
+                    "chat_template is not supported by this server", param="chat_template"
+                )
         return request, ignored
+
+    def _prompt_of(self, request: TextEncoding | ChatRendering) -> Prompt:
+        if isinstance(request, TextEncoding):
+            return TextPrompt(request.prompt, request.add_special_tokens is not False)
+        return ChatPrompt(
+            to_pairs(request.messages),
+            rendering_of(request, self._model),
+            talk=talk_of(request, self._model),
+        )
 
 
 _Decoded = tuple[TextEncoding | ChatRendering, tuple[str, ...]]
@@ -98,9 +111,3 @@ def decode_keys(body: bytes) -> frozenset[str]:
         return frozenset(_KIND.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return frozenset()
-
-
-def _prompt_of(request: TextEncoding | ChatRendering) -> Prompt:
-    if isinstance(request, TextEncoding):
-        return TextPrompt(request.prompt, request.add_special_tokens is not False)
-    return ChatPrompt(to_pairs(request.messages), rendering_of(request))

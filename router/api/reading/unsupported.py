@@ -12,9 +12,6 @@ from router.api.reading.schema import ChatMessage, ChatRequest, CompletionReques
 _Fields = dict[str, tuple[Any, ...]]
 """By a field's name: its values that mean "not used"; None always does."""
 _EVERYWHERE: _Fields = {
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none",),
     "response_format": ({"type": "text"},),
@@ -43,17 +40,20 @@ _CHAT: _Fields = {
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
-    "reasoning_effort": ("none",),
     "verbosity": (),
     "web_search_options": (),
 }
-_COMPLETION: _Fields = {"suffix": ("",), "prompt_embeds": ()}
+_COMPLETION: _Fields = {
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "suffix": ("",),
+    "prompt_embeds": (),
+}
 _MESSAGE: _Fields = {
     "annotations": ([],),
     "audio": (),
     "function_call": (),
-    "tool_calls": ([],),
-    "tool_call_id": (),
     "refusal": ("",),
 }
 

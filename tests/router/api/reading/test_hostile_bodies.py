@@ -208,7 +208,7 @@ async def test_an_overflowing_number_is_refused(http: httpx.AsyncClient) -> None
         ({"messages": "hi"}, "messages", "array"),
         ({"messages": [{"content": "a"}]}, "messages[0].role", "Missing"),
         ({"messages": [{"role": "wizard", "content": "a"}]}, "messages[0].role", "wizard"),
-        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role", "tool"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].tool_call_id", "missing"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "missing"),
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content", "int"),
         (
@@ -223,8 +223,8 @@ async def test_an_overflowing_number_is_refused(http: httpx.AsyncClient) -> None
         ),
         (
             {"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]},
-            "messages[0].tool_calls",
-            "not supported",
+            "messages[0].tool_calls[0].function",
+            "Missing",
         ),
         ({"messages": [{"role": "user", "content": "a", "x": 1}]}, "messages[0].x", "x"),
         ({"messages": [{"role": "user", "content": "refuse me"}]}, "messages", "template"),

@@ -1,0 +1,188 @@
+"""Bodies of /v1/messages and /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from cluster.errors import InvalidRequest
+from router.api.answers.message_telling import MessageTelling
+from router.api.reading.decode import decode_known
+from router.api.reading.messages_schema import (
+    Block,
+    MessagesRequest,
+    MessageTool,
+    MessageToolChoice,
+    TurnMessage,
+)
+from router.api.reading.schema import ChatMessage, ChatRequest
+from router.api.reading.tool_schema import (
+    CalledFunction,
+    FunctionDefinition,
+    FunctionName,
+    MessageCall,
+    NamedChoice,
+    ToolDefinition,
+)
+from router.api.reading.translated_reader import MakeTelling, TranslatedReader
+from router.front.chat_rules import check_num_messages
+from router.front.generation_request import TokenPrompt
+from router.front.text_work import Door, SplitBody
+
+_DECODER = msgspec.json.Decoder(MessagesRequest)
+_REFUSED = (
+    "thread",
+    "stop_sequences",
+    "output_config",
+    "container",
+    "mcp_servers",
+    "context_management",
+)
+_WORDS = {"auto": "auto", "none": "none", "any": "required"}
+
+
+class MessagesReader(TranslatedReader):
+    """See BodyReader."""
+
+    door = Door.MESSAGES
+    id_prefix = "msg"
+
+    def _telling(self, request: ChatRequest) -> MakeTelling:
+        return MessageTelling
+
+    def _decoded(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
+        asked, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
+        if asked.max_tokens is None:
+            raise InvalidRequest("Missing required parameter: max_tokens", param="max_tokens")
+        return chat_of(asked, self._takes_switch), ignored
+
+    @property
+    def _takes_switch(self) -> bool:
+        """Thoughts can be switched off."""
+        template = self._model.template
+        return template is not None and "enable_thinking" in template.takes
+
+
+class CountReader(MessagesReader):
+    """See TextReader: how many tokens a body's prompt has."""
+
+    door = Door.COUNT_TOKENS
+
+    def _decoded(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
+        asked, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
+        return chat_of(asked, self._takes_switch), ignored
+
+    def split(self, body: bytes) -> SplitBody:
+        """See TextReader."""
+        request, ignored = self._checked(body)
+        return SplitBody(b"{}", (self._prompt(request),), ignored=ignored)
+
+    async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
+        """See TextReader."""
+        return msgspec.json.encode({"input_tokens": len(prompts[0].token_ids)})
+
+
+def chat_of(asked: MessagesRequest, takes_switch: bool) -> ChatRequest:
+    """The same as a chat. `takes_switch`: the template may be told not to think. Raises
+    InvalidRequest."""
+    for name in _REFUSED:
+        if getattr(asked, name):
+            raise InvalidRequest(
+                f"{name} is not supported by this server; leave it out", param=name
+            )
+    check_num_messages(len(asked.messages))
+    choice = asked.tool_choice
+    no_thoughts = takes_switch and asked.thinking is not None and asked.thinking.type == "disabled"
+    return ChatRequest(
+        model=asked.model,
+        messages=[*_system(asked), *_turns(asked.messages)],
+        max_tokens=asked.max_tokens,
+        stream=asked.stream,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        top_k=asked.top_k,
+        tools=None if asked.tools is None else [_tool(tool) for tool in asked.tools],
+        tool_choice=None if choice is None else _choice(choice),
+        parallel_tool_calls=False if choice and choice.disable_parallel_tool_use else None,
+        chat_template_kwargs={"enable_thinking": False} if no_thoughts else None,
+    )
+
+
+def _system(asked: MessagesRequest) -> list[ChatMessage]:
+    if not asked.system:
+        return []
+    return [ChatMessage("system", _text_of(asked.system, "system"))]
+
+
+def _turns(turns: list[TurnMessage]) -> list[ChatMessage]:
+    messages: list[ChatMessage] = []
+    for index, turn in enumerate(turns):
+        where = f"messages[{index}]"
+        if turn.role not in ("user", "assistant"):
+            raise InvalidRequest(
+                f"{where}.role is {turn.role[:50]!r}; allowed: user, assistant", param=where
+            )
+        if isinstance(turn.content, str):
+            messages.append(ChatMessage(turn.role, turn.content))
+        elif turn.role == "user":
+            messages += _user(turn.content, f"{where}.content")
+        else:
+            messages.append(_assistant(turn.content, f"{where}.content"))
+    return messages
+
+
+def _user(blocks: list[Block], where: str) -> list[ChatMessage]:
+    """Results of calls are messages of their own, before what the user says."""
+    results = [
+        ChatMessage("tool", _text_of(b.content or "", where), tool_call_id=b.tool_use_id)
+        for b in blocks
+        if b.type == "tool_result"
+    ]
+    said = [block for block in blocks if block.type != "tool_result"]
+    if not said and results:
+        return results
+    return [*results, ChatMessage("user", _text_of(said, where))]
+
+
+def _assistant(blocks: list[Block], where: str) -> ChatMessage:
+    thoughts = [b.thinking or "" for b in blocks if b.type == "thinking"]
+    calls = [b for b in blocks if b.type == "tool_use"]
+    said = [b for b in blocks if b.type not in ("thinking", "tool_use")]
+    return ChatMessage(
+        "assistant",
+        _text_of(said, where),
+        tool_calls=[_call(block, where) for block in calls] or None,
+        reasoning_content="".join(thoughts) or None,
+    )
+
+
+def _call(block: Block, where: str) -> MessageCall:
+    if block.name is None:
+        raise InvalidRequest(f"{where} has a tool_use without a name", param=where)
+    arguments = msgspec.json.encode(block.input or {}).decode()
+    return MessageCall(CalledFunction(block.name, arguments), block.id)
+
+
+def _text_of(content: str | list[Block], where: str) -> str:
+    if isinstance(content, str):
+        return content
+    for index, block in enumerate(content):
+        if block.type != "text" or block.text is None:
+            raise InvalidRequest(
+                f"{where}[{index}] has type {block.type[:50]!r}; here only text is supported",
+                param=f"{where}[{index}]",
+            )
+    return "\n".join(block.text or "" for block in content)
+
+
+def _tool(tool: MessageTool) -> ToolDefinition:
+    kind = "function" if tool.type in (None, "custom") else str(tool.type)
+    made = FunctionDefinition(tool.name, tool.description, tool.input_schema, tool.strict)
+    return ToolDefinition(kind, made)
+
+
+def _choice(choice: MessageToolChoice) -> str | NamedChoice:
+    if choice.type == "tool" and choice.name is not None:
+        return NamedChoice("function", FunctionName(choice.name))
+    return _WORDS.get(choice.type, choice.type)

@@ -1,0 +1,51 @@
+"""From a chat's body to what its template gets beside texts, and how its answer is parsed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cluster.errors import InvalidRequest
+from router.api.reading.chat_messages import extras_of
+from router.api.reading.schema import ChatRendering, ChatRequest
+from router.api.reading.tools import as_given, check_model_calls, kinds_of, offered
+from router.front.generation_request import ToolTalk
+from router.front.served_model import ServedModel
+from router.tools.answer_parser import Parsing
+from router.tools.thoughts import ThoughtFormat
+
+
+def talk_of(request: ChatRequest | ChatRendering, model: ServedModel) -> ToolTalk | None:
+    """None: nothing but texts. Raises InvalidRequest."""
+    extras = extras_of(request.messages)
+    functions = offered(request)
+    if not functions and not extras:
+        return None
+    if functions:
+        check_model_calls(model)
+    tools = tuple(map(as_given, functions))
+    num_chars = len(msgspec.json.encode((tools, extras)).decode()) // 2  # escapes, keys left out
+    return ToolTalk(tools=tools, extras=extras, num_chars=num_chars)
+
+
+def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
+    """None: the answer is nothing but text. Raises InvalidRequest."""
+    thoughts = _thoughts_of(request, model)
+    functions = offered(request)
+    if thoughts is None and not functions:
+        return None
+    return Parsing(
+        thoughts=thoughts,
+        tools=model.manners.tools if functions else None,
+        names=frozenset(each.name for each in functions),
+        kinds=kinds_of(functions),
+        only_first_call=request.parallel_tool_calls is False,
+    )
+
+
+def _thoughts_of(request: ChatRequest, model: ServedModel) -> ThoughtFormat | None:
+    asked = request.reasoning_format
+    if asked not in (None, "auto", "none"):
+        raise InvalidRequest(
+            f"reasoning_format is {asked[:50]!r}; allowed: auto, none", param="reasoning_format"
+        )
+    return None if asked == "none" else model.manners.thoughts

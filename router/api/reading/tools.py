@@ -1,0 +1,196 @@
+"""What a chat says of tools: looked through, and as the template and the answer's parser need it.
+
+Limits come first: number and names of tools, then bytes and nesting of their schemas.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from cluster.errors import InvalidRequest
+from router.api.reading.schema import ChatRendering, ChatRequest
+from router.api.reading.tool_schema import FunctionDefinition, NamedChoice, ToolDefinition
+from router.front.served_model import ServedModel
+from router.tools.tagged_calls import Kinds
+
+MAX_TOOLS = 128
+MAX_TOOLS_BYTES = 512 * 1024
+"""Of all tools of a body, as JSON: a million tokens of most models."""
+MAX_SCHEMA_DEPTH = 32
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_WORDS = ("none", "auto", "required")
+
+
+def checked_tools(tools: list[ToolDefinition]) -> list[FunctionDefinition]:
+    """Raises InvalidRequest naming the tool at fault."""
+    if len(tools) > MAX_TOOLS:
+        raise InvalidRequest(f"tools has {len(tools)} entries; allowed: {MAX_TOOLS}", param="tools")
+    functions = [_function(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
+    seen: set[str] = set()
+    for index, function in enumerate(functions):
+        where = f"tools[{index}].function"
+        if function.name in seen:
+            raise InvalidRequest(f"{where}.name is {function.name!r} a second time", param=where)
+        seen.add(function.name)
+        _check_depth(function.parameters, f"{where}.parameters")
+    if (num_bytes := len(msgspec.json.encode(functions))) > MAX_TOOLS_BYTES:
+        raise InvalidRequest(
+            f"tools has {num_bytes} bytes; allowed: {MAX_TOOLS_BYTES}", param="tools"
+        )
+    return functions
+
+
+def check_choice(request: ChatRequest) -> None:
+    """Raises InvalidRequest for a `tool_choice` that names nothing there is, or that cannot be
+    kept to."""
+    choice = request.tool_choice
+    if choice is None:
+        return
+    if isinstance(choice, NamedChoice):
+        _check_named(choice, request.tools or [])
+        raise _no_force("a function by name")
+    if choice not in _WORDS:
+        raise InvalidRequest(
+            f"tool_choice is {choice[:50]!r}; allowed: {', '.join(_WORDS)}, or a function by name",
+            param="tool_choice",
+        )
+    if not request.tools and choice not in ("none", "auto"):
+        raise InvalidRequest("tool_choice needs tools; send some", param="tool_choice")
+    if choice == "required":
+        raise _no_force(choice)
+
+
+def _no_force(what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"tool_choice: {what} is not supported by this server; allowed: none, auto",
+        param="tool_choice",
+    )
+
+
+def check_model_calls(model: ServedModel) -> None:
+    """Raises InvalidRequest where no calls can come of tools."""
+    if model.template is not None and "tools" not in model.template.takes:
+        raise InvalidRequest(
+            f"the chat template of {model.name} knows no tools; leave tools out", param="tools"
+        )
+    if model.manners.tools is None:
+        raise InvalidRequest(
+            f"how {model.name} writes calls of tools is not known here; start the router with "
+            "--tool-format",
+            param="tools",
+        )
+
+
+def offered(request: ChatRequest | ChatRendering) -> list[FunctionDefinition]:
+    """The tools that the model is to know: none where it must not call any."""
+    if not request.tools or (isinstance(request, ChatRequest) and request.tool_choice == "none"):
+        return []
+    return [tool.function for tool in request.tools if tool.function is not None]
+
+
+def as_given(function: FunctionDefinition) -> dict[str, Any]:
+    """A tool as templates are given it."""
+    known: dict[str, Any] = {"name": function.name, "description": function.description or ""}
+    known["parameters"] = function.parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "function": known}
+
+
+def kinds_of(functions: list[FunctionDefinition]) -> Kinds:
+    """See Kinds."""
+    return {each.name: _kinds(each.parameters or {}) for each in functions}
+
+
+def compact(tools: list[ToolDefinition] | None) -> list[ToolDefinition] | None:
+    """What is needed of them once the prompt is made: names, and the types of parameters."""
+    if not tools:
+        return tools
+    return [
+        ToolDefinition(
+            tool.type, FunctionDefinition(tool.function.name, None, _types(tool.function))
+        )
+        for tool in tools
+        if tool.function is not None
+    ]
+
+
+def _function(tool: ToolDefinition, where: str) -> FunctionDefinition:
+    if tool.type != "function":
+        raise InvalidRequest(
+            f"{where}.type is {tool.type[:50]!r}; only functions are supported",
+            param=f"{where}.type",
+        )
+    if tool.function is None:
+        raise InvalidRequest(f"{where}.function is missing", param=f"{where}.function")
+    if _NAME.fullmatch(tool.function.name) is None:
+        raise InvalidRequest(
+            f"{where}.function.name is {tool.function.name[:70]!r}; allowed: 1 to 64 letters, "
+            "digits, _ and -",
+            param=f"{where}.function.name",
+        )
+    if tool.function.strict:
+        raise InvalidRequest(
+            f"{where}.function.strict is not supported by this server; leave it out",
+            param=f"{where}.function.strict",
+        )
+    return tool.function
+
+
+def _check_named(choice: NamedChoice, tools: list[ToolDefinition]) -> None:
+    if choice.type != "function" or choice.function is None:
+        raise InvalidRequest(
+            f"tool_choice has type {choice.type[:50]!r}; only a function can be named",
+            param="tool_choice",
+        )
+    names = [tool.function.name for tool in tools if tool.function is not None]
+    if choice.function.name not in names:
+        raise InvalidRequest(
+            f"tool_choice names {choice.function.name[:70]!r}, which is not among the tools",
+            param="tool_choice",
+        )
+
+
+def _check_depth(schema: Any, where: str) -> None:
+    level, depth = [schema], 0
+    while level:
+        depth += 1
+        if depth > MAX_SCHEMA_DEPTH:
+            raise InvalidRequest(f"{where} is nested deeper than {MAX_SCHEMA_DEPTH}", param=where)
+        level = [inner for each in level for inner in _inside(each)]
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [each for each in value.values() if isinstance(each, dict | list)]
+    return [each for each in value if isinstance(each, dict | list)] if type(value) is list else []
+
+
+def _kinds(schema: dict[str, Any]) -> dict[str, frozenset[str]]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    return {name: _types_in(each) for name, each in properties.items()}
+
+
+def _types_in(schema: Any) -> frozenset[str]:
+    """Of one parameter; of a choice of schemas all of theirs."""
+    if not isinstance(schema, dict):
+        return frozenset()
+    stated = schema.get("type")
+    types = {stated} if isinstance(stated, str) else set()
+    if isinstance(stated, list):
+        types |= {each for each in stated if isinstance(each, str)}
+    for key in ("anyOf", "oneOf"):
+        for each in schema[key] if isinstance(schema.get(key), list) else ():
+            if isinstance(each, dict) and isinstance(each.get("type"), str):
+                types.add(each["type"])
+    if not types and isinstance(schema.get("enum"), list):
+        types |= {"string" for each in schema["enum"] if isinstance(each, str)}
+    return frozenset(types)
+
+
+def _types(function: FunctionDefinition) -> dict[str, Any]:
+    kinds = _kinds(function.parameters or {})
+    return {"properties": {name: {"type": sorted(types)} for name, types in kinds.items()}}

@@ -1,0 +1,72 @@
+"""Which formats a checkpoint was trained on, by what its chat template writes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from router.tools.formats import (
+    DEEPSEEK_V3,
+    FORMATS,
+    GEMMA,
+    HERMES,
+    LLAMA3_JSON,
+    MISTRAL,
+    PYTHONIC,
+    QWEN3_CODER,
+    ToolFormat,
+)
+from router.tools.thoughts import THOUGHT_FORMATS, ThoughtFormat
+
+AUTO, NONE = "auto", "none"
+_SIGNS = (
+    ("[TOOL_CALLS]", MISTRAL),
+    ("<｜tool▁calls▁begin｜>", DEEPSEEK_V3),
+    ("<start_function_call>", GEMMA),
+    ("<function=", QWEN3_CODER),
+    ("<tool_call>", HERMES),
+    ("<|python_start|>", PYTHONIC),
+    ("func_name1(params_name1", PYTHONIC),
+    ("<|python_tag|>", LLAMA3_JSON),
+    ("Environment: ipython", LLAMA3_JSON),
+)
+"""The first that stands in a template counts: a Coder's has `<tool_call>` as well."""
+
+
+class Manners(msgspec.Struct, frozen=True):
+    """How a model writes what is not text; None: it does not."""
+
+    tools: ToolFormat | None = None
+    thoughts: ThoughtFormat | None = None
+    hides_calls: bool = False
+    """Words of `tools` are special tokens, which have no text unless it is asked for."""
+    hides_thoughts: bool = False
+
+
+def manners_of(
+    template: str | None,
+    special_words: Collection[str] = (),
+    *,
+    tools: str = AUTO,
+    reasoning: str = AUTO,
+) -> Manners:
+    """`special_words`: texts of the special tokens. `tools` and `reasoning` are words of
+    `--tool-format` and `--reasoning-format`."""
+    source, special = template or "", frozenset(special_words)
+    tool_format = _tools_in(source) if tools == AUTO else FORMATS.get(tools)
+    thoughts = None if reasoning == NONE else _thoughts_in(source)
+    return Manners(
+        tool_format,
+        thoughts,
+        hides_calls=tool_format is not None and not special.isdisjoint(tool_format.words),
+        hides_thoughts=thoughts is not None and not special.isdisjoint(thoughts.words),
+    )
+
+
+def _tools_in(source: str) -> ToolFormat | None:
+    return next((found for sign, found in _SIGNS if sign in source), None)
+
+
+def _thoughts_in(source: str) -> ThoughtFormat | None:
+    return next((each for each in THOUGHT_FORMATS if each.end in source), None)

@@ -1,0 +1,210 @@
+"""How families of models write calls: markers as data, and which reader reads what follows one.
+
+| format | a call |
+|---|---|
+| hermes | `<tool_call>{"name": .., "arguments": {..}}</tool_call>` (Hermes, Qwen2.5, Qwen3) |
+| qwen3_coder | `<tool_call><function=N><parameter=K>V</parameter></function></tool_call>` |
+| llama3_json | `{"name": .., "parameters": {..}}` alone, maybe after `<|python_tag|>` |
+| pythonic | `[f(a=1), g()]` as the whole answer (Llama 3.2, Llama 4) |
+| mistral | `[TOOL_CALLS][{..}]`, or `[TOOL_CALLS]N[ARGS]{..}` repeated |
+| deepseek_v3 | `<｜tool▁call▁begin｜>function<｜tool▁sep｜>N`, a block of json; V3.1: `N<..>{..}` |
+| gemma | `<start_function_call>call:N{k:<escape>v<escape>}<end_function_call>` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cluster.identity import UniqueHex
+from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
+from router.tools.gemma_calls import read_gemma_call
+from router.tools.json_calls import read_arguments, read_call_object, read_named_call
+from router.tools.piece_reader import Malformed, PieceReader, Steps
+from router.tools.python_calls import read_call_list
+from router.tools.tagged_calls import Kinds, read_function
+
+SectionReader = Callable[[PieceReader, CallTeller, Kinds], Steps[None]]
+"""Reads from after a marker to the end of its calls. Raises Malformed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFormat:
+    """One family's. `name` is its word in `--tool-format`."""
+
+    name: str
+    sections: Mapping[str, SectionReader]
+    """By the marker that begins one; the first that matches counts."""
+    bare: Mapping[str, SectionReader]
+    """By the character with which an answer that is nothing but calls may begin. It is read by the
+    section's reader."""
+    inner: tuple[str, ...] = ()
+    """What stands in a section, and may be a special token."""
+    short_ids: bool = False
+    """Its template takes ids of nine letters and digits alone."""
+
+    @property
+    def words(self) -> frozenset[str]:
+        """All that marks something."""
+        return frozenset((*self.sections, *self.inner))
+
+
+def _tool_call(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    """What stands in `<tool_call>` is JSON, or a function with tags."""
+    yield from reader.spaces()
+    if (yield from reader.continues("<function=")):
+        yield from read_function(reader, call, kinds)
+    else:
+        yield from read_call_object(reader, call)
+    yield from _closing(reader, "</tool_call>")
+
+
+def _function(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    yield from read_function(reader, call, kinds)
+    yield from _closing(reader, "</tool_call>")
+
+
+def _llama_json(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    """Objects, with a semicolon or nothing between them."""
+    yield from reader.spaces()
+    yield from read_call_object(reader, call, only_known=True)
+    while True:
+        call.mark()
+        yield from reader.spaces()
+        yield from reader.continues(";")
+        yield from reader.spaces()
+        if (yield from reader.peek()) != "{":
+            return
+        yield from read_call_object(reader, call, only_known=True)
+
+
+def _python_list(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    yield from reader.expect("[")
+    yield from read_call_list(reader, call)
+    yield from _closing(reader, "<|python_end|>")
+
+
+def _python_start(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    yield from reader.spaces()
+    yield from _python_list(reader, call, kinds)
+
+
+def _mistral(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    """Up to version 7 a list of objects, from 11 on a name, maybe an id, and an object."""
+    yield from reader.spaces()
+    if (yield from reader.peek()) != "[":
+        yield from read_named_call(reader, call, ("[ARGS]",))
+        return
+    reader.skip()
+    yield from reader.spaces()
+    yield from read_call_object(reader, call)
+    while True:
+        call.mark()
+        yield from reader.spaces()
+        if not (yield from reader.continues(",")):
+            break
+        yield from reader.spaces()
+        yield from read_call_object(reader, call)
+    yield from _closing(reader, "]")
+
+
+_CALLS_END = "<｜tool▁calls▁end｜>"
+_CALL_BEGIN, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
+_SEPARATOR = "<｜tool▁sep｜>"
+
+
+def _deepseek_list(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    yield from reader.spaces()
+    yield from reader.expect(_CALL_BEGIN)
+    yield from _deepseek(reader, call, kinds)
+
+
+def _deepseek(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    """Calls up to the end of their list; the first has begun."""
+    yield from _deepseek_call(reader, call)
+    while True:
+        call.mark()
+        yield from _closing(reader, _CALL_END)
+        yield from reader.spaces()
+        if not (yield from reader.continues(_CALL_BEGIN)):
+            break
+        call.mark(_CALL_BEGIN)
+        yield from _deepseek_call(reader, call)
+    yield from _closing(reader, _CALLS_END)
+
+
+def _deepseek_call(reader: PieceReader, call: CallTeller) -> Steps[None]:
+    head = yield from reader.until(_SEPARATOR, max_chars=MAX_NAME_CHARS)
+    is_fenced = head.strip() == "function"
+    if is_fenced:
+        head = yield from reader.until("\n", max_chars=MAX_NAME_CHARS)
+        yield from reader.spaces()
+        yield from reader.expect("```json")
+    yield from reader.spaces()
+    if (yield from reader.peek()) != "{":
+        raise Malformed
+    call.begin(head.strip())
+    yield from read_arguments(reader, call)
+    if is_fenced:
+        yield from _closing(reader, "```")
+
+
+def _gemma(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
+    yield from read_gemma_call(reader, call)
+    yield from _closing(reader, "<end_function_call>")
+
+
+def _closing(reader: PieceReader, word: str) -> Steps[None]:
+    """Past it, where it comes next; a call that is whole is none the less for lack of it."""
+    yield from reader.spaces()
+    yield from reader.continues(word)
+
+
+HERMES = ToolFormat(
+    name="hermes", sections={"<tool_call>": _tool_call}, bare={}, inner=("</tool_call>",)
+)
+QWEN3_CODER = ToolFormat(
+    name="qwen3_coder",
+    sections={"<tool_call>": _tool_call, "<function=": _function},
+    bare={},
+    inner=("</tool_call>",),
+)
+LLAMA3_JSON = ToolFormat(
+    name="llama3_json", sections={"<|python_tag|>": _llama_json}, bare={"{": _llama_json}
+)
+PYTHONIC = ToolFormat(
+    name="pythonic",
+    sections={"<|python_start|>": _python_start},
+    bare={"[": _python_list},
+    inner=("<|python_end|>",),
+)
+MISTRAL = ToolFormat(
+    name="mistral",
+    sections={"[TOOL_CALLS]": _mistral},
+    bare={},
+    inner=("[ARGS]",),
+    short_ids=True,
+)
+DEEPSEEK_V3 = ToolFormat(
+    name="deepseek_v3",
+    sections={"<｜tool▁calls▁begin｜>": _deepseek_list, _CALL_BEGIN: _deepseek},
+    bare={},
+    inner=(_SEPARATOR, _CALL_END, _CALLS_END),
+)
+GEMMA = ToolFormat(
+    name="gemma",
+    sections={"<start_function_call>": _gemma},
+    bare={},
+    inner=("<escape>", "<end_function_call>"),
+)
+FORMATS = {
+    each.name: each
+    for each in (HERMES, QWEN3_CODER, LLAMA3_JSON, PYTHONIC, MISTRAL, DEEPSEEK_V3, GEMMA)
+}
+ID_CHARS = 24
+SHORT_ID_CHARS = 9
+
+
+def new_call_id(tools: ToolFormat, draw: UniqueHex) -> str:
+    """That nobody was given before; as short as the family's template wants it."""
+    return draw()[:SHORT_ID_CHARS] if tools.short_ids else f"call_{draw()[:ID_CHARS]}"
