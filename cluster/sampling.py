@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cluster.errors import InvalidRequest
+from cluster.grammar import Grammar
 
 MAX_CHOICES = 16
 MAX_LOGPROBS = 20
@@ -35,6 +36,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     n: int = 1
     prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
+    """What every choice must be; the same for all of them."""
 
     @property
     def is_greedy(self) -> bool:

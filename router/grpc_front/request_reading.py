@@ -93,6 +93,8 @@ def prompt_of(message: inference_pb2.GenerateRequest, model: ServedModel) -> Pro
 def _check_lists(wire: generation_pb2.SamplingParams) -> None:
     check_num_biases(len(wire.logit_bias))
     check_stops(tuple(wire.stop))
+    if wire.HasField("grammar"):
+        raise InvalidRequest("grammar is a router's word to its workers", param="sampling.grammar")
 
 
 def _chat(chat: inference_pb2.Chat) -> ChatPrompt:
