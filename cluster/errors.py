@@ -4,6 +4,7 @@
     |- InvalidRequest              the client's: 400
     |  |- ContextTooLong           prompt + completion over the limit
     |  |- UnknownModel             404
+    |  |- GrammarFailed            a grammar that no answer can be given by
     |  |- UnknownPath              404: no such endpoint
     |  '- MethodNotAllowed         405
     |- Unauthenticated             401: no API key, or none that is known
@@ -56,6 +57,10 @@ class InvalidRequest(SplitserveError):
 
 class ContextTooLong(InvalidRequest):
     """Prompt and completion do not fit in the model's context."""
+
+
+class GrammarFailed(InvalidRequest):
+    """The answer's grammar cannot be followed, or not within its budget."""
 
 
 class UnknownModel(InvalidRequest):
@@ -245,6 +250,7 @@ _CLIENTS = "invalid_request_error"
 _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     InvalidRequest: ErrorStatus("invalid_request", 400, "INVALID_ARGUMENT", _CLIENTS),
     ContextTooLong: ErrorStatus("context_length_exceeded", 400, "INVALID_ARGUMENT", _CLIENTS),
+    GrammarFailed: ErrorStatus("grammar_failed", 400, "INVALID_ARGUMENT", _CLIENTS),
     UnknownModel: ErrorStatus("model_not_found", 404, "NOT_FOUND", _CLIENTS),
     UnknownPath: ErrorStatus("unknown_path", 404, "NOT_FOUND", _CLIENTS),
     MethodNotAllowed: ErrorStatus("method_not_allowed", 405, "UNIMPLEMENTED", _CLIENTS),

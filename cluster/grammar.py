@@ -1,8 +1,8 @@
 """What an answer must be: a grammar, as text that llguidance compiles.
 
-The router makes it of a client's wish, checks it and tries it out; engines compile it again. Whether
-a token may come is a function of the grammar and of the tokens before it, so nothing but the text
-travels.
+The router makes it of a client's wish, checks it and tries it out; engines compile it again.
+Whether a token may come is a function of the grammar and of the tokens before it, so nothing but
+the text travels.
 """
 
 from __future__ import annotations

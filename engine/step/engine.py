@@ -20,11 +20,14 @@ from cluster.deadline import Clock, deadline_passed
 from cluster.engine_options import EngineOptions
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, WarmBlocks
+from engine.grammar.compiler import GrammarCompiler
+from engine.grammar.masks import MaskMaker
 from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
+from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.requests.lifecycle import SequenceState
@@ -58,8 +61,10 @@ class Engine:
         clock: Clock = time.monotonic,
         has_reads: HasReads = no_reads,
         core_clock: Clock | None = None,
+        grammars: GrammarCompiler | None = None,
     ) -> None:
-        """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows."""
+        """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows.
+        `grammars`: None: requests with one are refused."""
         self._clock = clock
         self.placement = Placement(
             replica.homes,
@@ -74,13 +79,19 @@ class Engine:
         self._planner = StepPlanner(
             options, self.table, self.placement, writer=self._writer, costs=self._meter.costs
         )
-        self._token_choice = TokenChoice(replica, self.table, self._writer, clock=clock)
+        self._grammars = grammars
+        masks = None if grammars is None else MaskMaker(replica.vocab_size, grammars.meter)
+        masking = Masking(self.table, masks)
+        self._token_choice = TokenChoice(
+            replica, self.table, self._writer, masking=masking, clock=clock
+        )
         self._commands = CommandHandler(
             replica,
             self.table,
             self._writer,
             placement=self.placement,
             token_choice=self._token_choice,
+            grammars=grammars,
         )
         self._computation = Computation(
             replica.runner,
@@ -88,6 +99,7 @@ class Engine:
             placement=self.placement,
             table=self.table,
             token_choice=self._token_choice,
+            masking=masking,
             writer=self._writer,
         )
         self._ahead = self._run_ahead_of(replica)
@@ -105,6 +117,13 @@ class Engine:
     def is_idle(self) -> bool:
         """True when no request is alive and nothing waits to be said."""
         return len(self.table) == 0 and self._writer.frame.is_empty and not self._is_ahead
+
+    @property
+    def is_compiling(self) -> bool:
+        """True while requests may wait for their grammars: a step soon may achieve something."""
+        return bool(self.table.num_constrained) and (
+            self._grammars is not None and self._grammars.is_busy
+        )
 
     def ask_of_reads(self, has_reads: HasReads) -> None:
         """From now on; for an extension, which is made after its engine."""
@@ -183,6 +202,8 @@ class Engine:
             if request.deadline.has_passed:
                 error = deadline_passed(request.body.asked_s)
                 self._writer.end(request, SequenceState.EXPIRED, error)
+            elif request.grammar is not None and (failure := request.grammar.error) is not None:
+                self._writer.fail(request, failure)
             elif request.goes_local:
                 self._commands.turn_local_if_free(request)
         self.table.sweep()

@@ -44,6 +44,7 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     "splitserve_row_argmax": (
         *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _INT),
     ),
+    "splitserve_mask_logits": (_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _INT),
     "splitserve_row_depths": (
         *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _INT),
     ),
