@@ -13,7 +13,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from cluster.errors import InvalidRequest, UnsupportedModel
 from cluster.grammar import Grammar
 from cluster.models.card import ModelCard
-from cluster.models.text.tokenizer import load_tokenizer
+from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 
 MAX_LEXER_STATES = 16_384
 """Of one grammar, one or two kB each."""
@@ -24,14 +24,17 @@ MAX_ERROR_CHARS = 300
 _SILENT = 0
 
 
-def load_grammar_tokenizer(card: ModelCard) -> LLTokenizer:
+def load_grammar_tokenizer(
+    card: ModelCard, loaded: CheckpointTokenizer | None = None
+) -> LLTokenizer:
     """About half a second, of which most holds the interpreter; 35 MB for 49,000 tokens. It knows
-    all ends of text that the card has. Raises BadCheckpoint or UnsupportedModel."""
+    all ends of text that the card has. `loaded`: the card's, where it is there already. Raises
+    BadCheckpoint or UnsupportedModel."""
     if not card.eos_token_ids:
         raise UnsupportedModel(
             f"{card.name} has no end of sequence, by which an answer with a grammar ends"
         )
-    text = load_tokenizer(card).backend.to_str()
+    text = (loaded or load_tokenizer(card)).backend.to_str()
     try:
         return LLTokenizer(text, n_vocab=card.config.vocab_size, eos_token=list(card.eos_token_ids))
     except Exception as error:  # the library raises nothing narrower
