@@ -22,6 +22,7 @@ from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, WarmBlocks
 from engine.grammar.compiler import GrammarCompiler
 from engine.grammar.masks import MaskMaker
+from engine.grammar.meter import GrammarMeter
 from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
@@ -103,7 +104,10 @@ class Engine:
             writer=self._writer,
         )
         self._ahead = self._run_ahead_of(replica)
-        self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
+        meter = GrammarMeter() if grammars is None else grammars.meter
+        self.load = LoadReport(
+            self.placement.pool, self.table, self._meter, grammars=meter, clock=clock
+        )
         self._warm = WarmList(self.placement.pool, self.placement.cache)
         self._queue = QueueReport(self.table, self._planner.in_turn, clock=clock)
         self._is_stalled = True

@@ -33,7 +33,7 @@ from router.text_worker.limits import TextLimits
 
 CPU_S = 0.2
 """On a core, so that a busy machine ends nobody."""
-WALL_S = 1.5
+WALL_S = 2.0
 """For what does not even compute; under the silence that a text worker may keep."""
 MASK_CPU_S = 0.05
 """For one of the masks."""
