@@ -111,6 +111,8 @@ class Engine:
         self._warm = WarmList(self.placement.pool, self.placement.cache)
         self._queue = QueueReport(self.table, self._planner.in_turn, clock=clock)
         self._is_stalled = True
+        self.is_compiling = False
+        """Grammars were not ready when the last step began: one soon may achieve something."""
 
     @property
     def has_work(self) -> bool:
@@ -121,13 +123,6 @@ class Engine:
     def is_idle(self) -> bool:
         """True when no request is alive and nothing waits to be said."""
         return len(self.table) == 0 and self._writer.frame.is_empty and not self._is_ahead
-
-    @property
-    def is_compiling(self) -> bool:
-        """True while requests may wait for their grammars: a step soon may achieve something."""
-        return bool(self.table.num_constrained) and (
-            self._grammars is not None and self._grammars.is_busy
-        )
 
     def ask_of_reads(self, has_reads: HasReads) -> None:
         """From now on; for an extension, which is made after its engine."""
@@ -146,6 +141,7 @@ class Engine:
     def step(self) -> Frame:
         """One step. Never raises for what a request did. Raises EngineBroken."""
         self._meter.begin(self._clock())
+        self.is_compiling = self._is_compiling
         self._tidy()
         if self._ahead is not None and self._ahead.in_flight is not None:
             self._run_ahead(self._ahead, self._ahead.in_flight)
@@ -175,6 +171,11 @@ class Engine:
         if self.table.leases() != self.placement.pool.leases:
             found.append("the pool's leases are not those that requests answer for")
         return found
+
+    @property
+    def _is_compiling(self) -> bool:
+        grammars = self._grammars
+        return self.table.num_constrained > 0 and grammars is not None and grammars.is_busy
 
     @property
     def _is_ahead(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cluster.grammar import Grammar
 from protos import inference_pb2
 from router.grammar.wishes import StructuredOutputs, grammar_of
@@ -15,8 +17,9 @@ def grammar_in(message: inference_pb2.GenerateRequest) -> Grammar | None:
         return None
     asked = message.structured_outputs
     kind = asked.WhichOneof("constraint")
-    value = None if kind is None else getattr(asked, kind)
-    constraint = {} if kind is None else {kind: list(value.texts) if kind == "choice" else value}
+    constraint: dict[str, Any] = {}
+    if kind is not None:
+        constraint[kind] = list(asked.choice.texts) if kind == "choice" else getattr(asked, kind)
     return grammar_of(
         StructuredOutputs(
             disable_any_whitespace=asked.disable_any_whitespace,
