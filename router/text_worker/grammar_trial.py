@@ -9,6 +9,7 @@ tokenizer anew afterwards would need a second. A fork of one that has it takes 3
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import time
@@ -104,6 +105,7 @@ def _in_fork(work: Callable[[], str], reading: int, writing: int) -> None:
     code = 1
     try:
         os.close(reading)
+        faulthandler.disable()  # a crash is expected here, and told in a sentence
         _hold_time()
         MEMORY.hold_memory()
         os.write(writing, work().encode(errors="replace")[:_MAX_WORDS_BYTES])

@@ -1,7 +1,8 @@
-"""Hostile grammars: most are refused before any work, the others in a process that may die of it."""
+"""Hostile grammars: most are refused before any work, others in a process that may die of it."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -29,12 +30,8 @@ def loaded() -> Iterator[None]:
 
 def cores_s() -> float:
     """Seconds of cores, of ended children too: a busy machine takes longer, and this not more."""
-    own, children = time.process_time(), time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
-    import os
-
     times = os.times()
-    assert own <= children + 1
-    return own + times.children_user + times.children_system
+    return time.process_time() + times.children_user + times.children_system
 
 
 def test_there_are_thirty() -> None:
