@@ -2,8 +2,9 @@
 
     python -m benchmarks.bench_grammar [--threads 2] [--rounds 9] [--streams 16] [--json PATH]
 
-One engine without a server, SmolLM2, greedy. Streams with and without a grammar take turns; both make as many tokens. A
-mask's time is of one row alone, made where a greedy answer has come; the worst of a turn is told, too.
+One engine without a server, SmolLM2, greedy. Streams with and without a grammar take turns; both
+make as many tokens. A mask's time is of one row alone, token by token of a greedy answer, each the
+median of five.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import Row, median_row, print_table, write_json
+from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from cluster.grammar import Grammar, GrammarKind
 from cluster.models.cache.store import ModelStore
 from cluster.models.text.grammars import json_grammar_text, load_grammar_tokenizer
 from cluster.models.text.tokenizer import load_tokenizer
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest
-from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.constraint import Constraint
-from engine.grammar.masks import MaskedRow, MaskMaker
-from engine.grammar.meter import GrammarMeter
 from engine.offline.queue import generate
 from engine.offline.replica import OfflineSetup, load_offline
+from engine.sampling.grammars.compiler import GrammarCompiler
+from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.masks import MaskedRow, MaskMaker
+from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.engine import Engine
 
 NEW_TOKENS = 96
-PROMPT = "<|im_start|>user\nList the orders of customer {} as JSON.<|im_end|>\n<|im_start|>assistant\n"
+PROMPT = "<|im_start|>user\nOrders of customer {} as JSON.<|im_end|>\n<|im_start|>assistant\n"
 LINE: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -76,7 +77,7 @@ def bodies(prompts: list[list[int]], grammar: Grammar | None) -> list[GenerateRe
 
 
 def decode_s(engine: Engine, prompts: list[list[int]], grammar: Grammar | None) -> float:
-    """Of all tokens but the first ones, with the prompts taken off by a run of them alone."""
+    """Of all tokens; the prompts, which are short and the same, are among it."""
     began_s = time.perf_counter()
     done = generate(engine, bodies(prompts, grammar))
     took_s = time.perf_counter() - began_s
@@ -86,19 +87,19 @@ def decode_s(engine: Engine, prompts: list[list[int]], grammar: Grammar | None) 
 
 def mask_us(compiler: GrammarCompiler, vocab_size: int, answer: list[int]) -> list[float]:
     """Of each token of an answer."""
-    maker, taken = MaskMaker(vocab_size, GrammarMeter()), []
+    meter, taken = GrammarMeter(), list[float]()
+    maker = MaskMaker(vocab_size, meter)
     constraint = Constraint(compiler.compile(GRAMMAR).start())
     for end in range(len(answer)):
-        meter = GrammarMeter()
-        maker._meter = meter
+        before_s = meter.mask_s
         maker.begin([MaskedRow(constraint, answer[:end], 0)])
         maker.take()
-        taken.append(meter.mask_s * 1e6)
+        taken.append((meter.mask_s - before_s) * 1e6)
     return taken
 
 
 def main() -> int:
-    """0 where both goals are met."""
+    """1 where a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -116,9 +117,8 @@ def main() -> int:
     prompts = [tokenizer.encode(PROMPT.format(i)) for i in range(args.streams)]
     rows = measured(engine, compiler, prompts, args.rounds)
     print_table(f"a grammar followed by {args.streams} streams", rows)
-    if args.json:
-        write_json(args.json, "grammar", rows)
-    return 0 if all(row.goal is None or row.value <= row.goal for row in rows) else 1
+    write_json(args.json, "grammar", rows)
+    return exit_code(rows)
 
 
 def measured(
@@ -134,7 +134,7 @@ def measured(
             with_one.append(bound_s * per_step)
     slower = [(b / a - 1) * 100 for a, b in zip(plain, with_one, strict=True)]
     [answer] = generate(engine, bodies(prompts[:1], GRAMMAR))
-    vocab_size = compiler.compile(GRAMMAR) and load_vocab_size()
+    vocab_size = ModelStore().resolve("smollm2").config.vocab_size
     masks = np.array([mask_us(compiler, vocab_size, answer.token_ids()) for _ in range(5)])
     each = np.median(masks, axis=0)
     return [
@@ -145,11 +145,6 @@ def measured(
         Row("a mask, 90 of 100 tokens", float(np.percentile(each, 90)), "us"),
         Row("a mask, slowest token", float(each.max()), "us"),
     ]
-
-
-def load_vocab_size() -> int:
-    """SmolLM2's."""
-    return ModelStore().resolve("smollm2").config.vocab_size
 
 
 if __name__ == "__main__":

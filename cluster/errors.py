@@ -46,8 +46,7 @@ HTTP status, OpenAI error type and stable code; nothing else in the project maps
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from cluster.error_root import ErrorStatus as ErrorStatus
 from cluster.error_root import SplitserveError as SplitserveError
 
 
@@ -234,16 +233,6 @@ class ConfigError(SplitserveError):
 
 class InternalError(SplitserveError):
     """A bug of ours, reported without its details."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorStatus:
-    """How one class of error looks from outside."""
-
-    code: str
-    http: int
-    grpc: str  # name of a grpc.StatusCode
-    openai_type: str
 
 
 _CLIENTS = "invalid_request_error"

@@ -27,7 +27,6 @@ from cluster.process.priority import step_back
 from cluster.rank_facts import RankFacts
 from engine.contract.messages import AwaitsRanks, EngineFailed, LoadProgress, Ready
 from engine.contract.spec import EngineLaunch, EngineSpec
-from engine.grammar.compiler import GrammarCompiler
 from engine.model.load_phases import PhaseProgress
 from engine.process.channel import MessageSink, ZmqChannel
 from engine.process.extension import EngineParts, ExtensionFactory, PoolAccess
@@ -37,6 +36,7 @@ from engine.process.memory_habits import keep_freed_memory, spare_loaded_objects
 from engine.process.threads import core_clock_of, use_threads_to_load, use_threads_to_serve
 from engine.runner.model_runner import Replica
 from engine.runner.other_ranks import OtherRanks
+from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step.engine import Engine
 
 _LOG = structlog.get_logger()

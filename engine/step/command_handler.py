@@ -15,8 +15,8 @@ from engine.contract.commands import (
     ReleaseExport,
     Seed,
 )
-from engine.grammar.compiler import GrammarCompiler
 from engine.runner.model_runner import Replica
+from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step import split_prompt
 from engine.step.placement import Placement
 from engine.step.requests.check import check_request

@@ -84,7 +84,8 @@ class Computation:
 
     def _compute_copied(self, work: StepWork) -> None:
         try:
-            self._masking.begin(work.spans)
+            if self._table.num_constrained:
+                self._masking.begin(work.spans)
             logits = self._runner.forward(self._batches.build(work.spans, work.num_decodes))
         except RankLost:
             raise

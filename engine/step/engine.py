@@ -20,10 +20,9 @@ from cluster.deadline import Clock, deadline_passed
 from cluster.engine_options import EngineOptions
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, WarmBlocks
-from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.masks import MaskMaker
-from engine.grammar.meter import GrammarMeter
 from engine.runner.model_runner import LaunchingRunner, Replica
+from engine.sampling.grammars.compiler import GrammarCompiler
+from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
 from engine.step.command_handler import CommandHandler, RequestCommand
@@ -54,6 +53,9 @@ def no_reads(request_id: str) -> bool:
 class Engine:
     """The conductor. Every call from one thread."""
 
+    is_compiling = False
+    """Grammars were not ready when the last step began: one soon may achieve something."""
+
     def __init__(
         self,
         replica: Replica,
@@ -81,8 +83,7 @@ class Engine:
             options, self.table, self.placement, writer=self._writer, costs=self._meter.costs
         )
         self._grammars = grammars
-        masks = None if grammars is None else MaskMaker(replica.vocab_size, grammars.meter)
-        masking = Masking(self.table, masks)
+        masking = Masking.of(self.table, replica.vocab_size, grammars)
         self._token_choice = TokenChoice(
             replica, self.table, self._writer, masking=masking, clock=clock
         )
@@ -94,25 +95,16 @@ class Engine:
             token_choice=self._token_choice,
             grammars=grammars,
         )
-        self._computation = Computation(
-            replica.runner,
-            self._batches,
-            placement=self.placement,
-            table=self.table,
-            token_choice=self._token_choice,
-            masking=masking,
-            writer=self._writer,
-        )
+        self._computation = self._computation_of(replica, masking)
         self._ahead = self._run_ahead_of(replica)
-        meter = GrammarMeter() if grammars is None else grammars.meter
         self.load = LoadReport(
-            self.placement.pool, self.table, self._meter, grammars=meter, clock=clock
+            *(self.placement.pool, self.table, self._meter),
+            grammars=GrammarMeter() if grammars is None else grammars.meter,
+            clock=clock,
         )
         self._warm = WarmList(self.placement.pool, self.placement.cache)
         self._queue = QueueReport(self.table, self._planner.in_turn, clock=clock)
         self._is_stalled = True
-        self.is_compiling = False
-        """Grammars were not ready when the last step began: one soon may achieve something."""
 
     @property
     def has_work(self) -> bool:
@@ -180,6 +172,17 @@ class Engine:
     @property
     def _is_ahead(self) -> bool:
         return self._ahead is not None and self._ahead.in_flight is not None
+
+    def _computation_of(self, replica: Replica, masking: Masking) -> Computation:
+        return Computation(
+            replica.runner,
+            self._batches,
+            placement=self.placement,
+            table=self.table,
+            token_choice=self._token_choice,
+            masking=masking,
+            writer=self._writer,
+        )
 
     def _run_ahead_of(self, replica: Replica) -> RunAhead | None:
         if not isinstance(replica.runner, LaunchingRunner):

@@ -11,8 +11,9 @@ from collections.abc import Sequence as Ordered
 import torch
 
 from cluster.errors import SplitserveError
-from engine.grammar.constraint import Constraint
-from engine.grammar.masks import MaskedRow, MaskMaker
+from engine.sampling.grammars.compiler import GrammarCompiler
+from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.masks import MaskedRow, MaskMaker
 from engine.step.batch.step_work import Span
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -20,7 +21,7 @@ from engine.step.requests.table import RequestTable
 
 
 class Masking:
-    """One engine's. Of a step without grammars it knows nothing."""
+    """One engine's. Not asked while no request has a grammar."""
 
     def __init__(self, table: RequestTable, masks: MaskMaker | None) -> None:
         """`masks`: None where no grammar can be followed, and none comes."""
@@ -29,17 +30,20 @@ class Masking:
         self._begun: list[Sequence] = []
         self._taken: dict[Sequence, torch.Tensor] = {}
 
+    @classmethod
+    def of(cls, table: RequestTable, vocab_size: int, grammars: GrammarCompiler | None) -> Masking:
+        """For grammars that are compiled there."""
+        return cls(table, None if grammars is None else MaskMaker(vocab_size, grammars.meter))
+
     def begin(self, spans: Ordered[Span]) -> None:
         """Before the forward pass of these spans, whose tokens change no more until `take`."""
-        if not self._table.num_constrained or self._masks is None:
-            return
-        self._begun, rows = [], []
+        self._begun, rows = list[Sequence](), list[MaskedRow]()
         for span in spans:
             request = self._table.get(span.sequence.request_id)
             if span.completes and request is not None and _is_masked(request):
                 self._begun.append(span.sequence)
                 rows.append(_row_of(request, span.sequence))
-        if rows:
+        if rows and self._masks is not None:
             self._masks.begin(rows)
 
     def take(self) -> None:
@@ -51,7 +55,7 @@ class Masking:
 
     def allowed(self, sequence: Sequence) -> torch.Tensor | None:
         """int32 words, a bit for each token; None: any may come."""
-        return self._taken.get(sequence) if self._taken else None
+        return self._taken.get(sequence)
 
     def failure(self, sequence: Sequence) -> SplitserveError | None:
         """Why the sequence's grammar cannot be followed any further."""

@@ -57,7 +57,8 @@ class TokenChoice:
 
         Returns how many rows gave a token.
         """
-        self._masking.take()
+        if self._table.num_constrained:
+            self._masking.take()
         rows = [self._rows(sequence, row) for row, sequence in enumerate(completed)]
         all_drawn = self._draw(logits, [row for group in rows for row in group])
         drawn = iter(all_drawn)
@@ -129,7 +130,9 @@ class TokenChoice:
         """What to sample from this sequence's logits."""
         request = self._table.get(sequence.request_id)
         choices: Iterable[int] = ()
-        if request is not None and (failure := self._masking.failure(sequence)) is not None:
+        is_masked = request is not None and request.grammar is not None
+        if is_masked and (failure := self._masking.failure(sequence)) is not None:
+            assert request is not None
             self._writer.fail(request, failure)
         elif request is not None and request.is_open:
             choices = (sequence.choice,)
@@ -142,7 +145,7 @@ class TokenChoice:
                 choice=choice,
                 token_ids=sequence.token_ids,
                 num_prompt=sequence.num_prompt,
-                allowed=self._masking.allowed(sequence),
+                allowed=self._masking.allowed(sequence) if is_masked else None,
             )
             for choice in choices
             if request is not None

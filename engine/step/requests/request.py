@@ -13,7 +13,7 @@ from __future__ import annotations
 from cluster.deadline import Deadline
 from cluster.generation import GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest, PrefillMode
-from engine.grammar.compiler import CompiledGrammar
+from engine.sampling.grammars.compiler import CompiledGrammar
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.sequence import Sequence
 

@@ -10,8 +10,8 @@ preempted sequence gives its blocks back and starts over with all its tokens as 
 from __future__ import annotations
 
 from cluster.block_hash import chain_names, pack_tokens
-from engine.grammar.constraint import Constraint
 from engine.memory.lease import BlockLease
+from engine.sampling.grammars.constraint import Constraint
 from engine.step.requests.lifecycle import Life
 
 

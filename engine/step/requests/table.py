@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from cluster.deadline import Clock, Deadline
 from cluster.generation import BegunChoice
 from engine.contract.commands import GenerateRequest
-from engine.grammar.compiler import CompiledGrammar
 from engine.memory.block_pool import Hold
 from engine.memory.lease import BlockLease
+from engine.sampling.grammars.compiler import CompiledGrammar
 from engine.step.requests.lifecycle import FINAL, Life, SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cluster.deadline import Clock
 from cluster.generation import EngineLoad
-from engine.grammar.meter import GrammarMeter
 from engine.memory.block_pool import BlockPool, BlockState
+from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import RequestTable
 from engine.step.telling.load_meter import LoadMeter

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.errors import InvalidRequest
 from router.grammar.json_schema import JsonOptions, checked_schema, schema_grammar, schema_in
-from tests.engine.grammar.own_schemas import CAT, DOG, FISH, OWN, PET, PETS
+from tests.engine.sampling.grammars.own_schemas import CAT, DOG, FISH, OWN, PET, PETS
 from tests.router.grammar.matching import accepts
 
 

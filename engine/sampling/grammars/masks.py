@@ -22,8 +22,8 @@ import torch
 from llguidance import LLExecutor
 
 from cluster.deadline import Clock
-from engine.grammar.constraint import Constraint
-from engine.grammar.meter import GrammarMeter
+from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.meter import GrammarMeter
 from kernels.cpu.team import TEAM
 from kernels.reference.mask_logits import num_words
 

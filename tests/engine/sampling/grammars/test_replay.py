@@ -21,8 +21,14 @@ from engine.offline.queue import Completion, collect, generate
 from engine.step.engine import Engine
 from engine.step.requests.lifecycle import SequenceState
 from router.grammar.json_schema import schema_grammar
-from tests.engine.grammar.grammar_engine import BLOCK_SIZE, PROMPT, engine, replica, request
-from tests.engine.grammar.own_schemas import OWN
+from tests.engine.sampling.grammars.grammar_engine import (
+    BLOCK_SIZE,
+    PROMPT,
+    engine,
+    replica,
+    request,
+)
+from tests.engine.sampling.grammars.own_schemas import OWN
 from tests.engine.step.engine_scenario import copy_kv, run_until_ended
 
 NAMES = ["person", "union in list", "tree", "unicode names"]

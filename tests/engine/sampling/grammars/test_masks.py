@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from cluster.grammar import Grammar, GrammarKind
-from engine.grammar.compiler import MAX_KEPT, GrammarCompiler
-from engine.grammar.constraint import Constraint
-from engine.grammar.masks import MaskedRow, MaskMaker
-from engine.grammar.meter import GrammarMeter
+from engine.sampling.grammars.compiler import MAX_KEPT, GrammarCompiler
+from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.masks import MaskedRow, MaskMaker
+from engine.sampling.grammars.meter import GrammarMeter
 from router.grammar.lark import choice_grammar
-from tests.engine.grammar.grammar_engine import card, grammar_tokenizer, text_tokenizer
+from tests.engine.sampling.grammars.grammar_engine import card, grammar_tokenizer, text_tokenizer
 
 YES = choice_grammar(["yes"], param="c")
 NO = choice_grammar(["no"], param="c")

@@ -21,9 +21,9 @@ from cluster.models.text.grammars import json_grammar_text, load_grammar_tokeniz
 from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest, PrefillMode
-from engine.grammar.compiler import GrammarCompiler
 from engine.process.fake_runner import fake_replica
 from engine.runner.model_runner import Replica
+from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step.engine import Engine
 
 PROMPT = [11, 12, 13, 14, 15, 16, 17]

@@ -15,8 +15,8 @@ from engine.contract.commands import Submit
 from engine.offline.queue import Completion, generate
 from router.grammar.json_schema import schema_grammar
 from router.grammar.lark import choice_grammar, json_object_grammar, lark_grammar, regex_grammar
-from tests.engine.grammar.grammar_engine import engine, request, text_of
-from tests.engine.grammar.own_schemas import OWN
+from tests.engine.sampling.grammars.grammar_engine import engine, request, text_of
+from tests.engine.sampling.grammars.own_schemas import OWN
 from tests.engine.step.engine_scenario import run_until_ended
 
 NUMBER = schema_grammar({"type": "integer", "minimum": 0, "maximum": 999}, param="schema")

@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 
 from cluster.generation import FinishReason
-from engine.grammar.compiler import GrammarCompiler
 from engine.offline.queue import generate
 from engine.offline.replica import OfflineSetup, load_offline
+from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step.engine import Engine
 from router.grammar.json_schema import schema_grammar
-from tests.engine.grammar.grammar_engine import grammar_tokenizer, request, text_of, text_tokenizer
-from tests.engine.grammar.own_schemas import OWN
-from tests.engine.grammar.test_answers import check_valid
+from tests.engine.sampling.grammars.grammar_engine import (
+    grammar_tokenizer,
+    request,
+    text_of,
+    text_tokenizer,
+)
+from tests.engine.sampling.grammars.own_schemas import OWN
+from tests.engine.sampling.grammars.test_answers import check_valid
 
 QUESTION = "<|im_start|>user\nGive me JSON for: {}<|im_end|>\n<|im_start|>assistant\n"
 ENDS = ("person", "flags", "enum", "pattern", "union by const", "union in list", "invoice", "date")

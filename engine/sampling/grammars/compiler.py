@@ -20,7 +20,7 @@ from cluster.deadline import Clock
 from cluster.errors import GrammarFailed, SplitserveError
 from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled, in_short
-from engine.grammar.meter import GrammarMeter
+from engine.sampling.grammars.meter import GrammarMeter
 
 MAX_KEPT = 64
 """The least lately asked for go first; those that run keep theirs."""
