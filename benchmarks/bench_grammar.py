@@ -36,12 +36,13 @@ PROMPT = "<|im_start|>user\nOrders of customer {} as JSON.<|im_end|>\n<|im_start
 LINE: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "item": {"type": "string", "maxLength": 30},
+        "item": {"type": "string"},
+        "code": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{4}$"},
         "count": {"type": "integer", "minimum": 1, "maximum": 99},
         "kind": {"enum": ["book", "record", "film"]},
         "parts": {"type": "array", "items": {"$ref": "#/$defs/line"}, "maxItems": 2},
     },
-    "required": ["item", "count", "kind"],
+    "required": ["item", "code", "count", "kind"],
     "additionalProperties": False,
 }
 SCHEMA: dict[str, Any] = {

@@ -35,10 +35,12 @@ class Sampler:
         None for a row whose logits hold no finite maximum: the model failed there.
         """
         wanted = [row.logit_row for row in rows]
-        _mask(logits, rows)
+        masks = [row.allowed for row in rows] if any(r.allowed is not None for r in rows) else None
         if all(row.params.is_greedy and row.is_plain for row in rows):
-            found = likeliest(logits, wanted)
+            found = likeliest(logits, wanted, masks)
             return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
+        if masks is not None:
+            _mask(logits, rows)
         adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]
         allowed = self._allowed(adjusted, rows)
         values, ids = draw_on_device(allowed, rows)
@@ -57,8 +59,7 @@ class Sampler:
 
 def _mask(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:
     masks = {row.logit_row: row.allowed for row in rows if row.allowed is not None}
-    if masks:
-        mask_logits(logits, list(masks), list(masks.values()))
+    mask_logits(logits, list(masks), list(masks.values()))
 
 
 def _rows_of(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:

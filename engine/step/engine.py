@@ -83,7 +83,7 @@ class Engine:
             options, self.table, self.placement, writer=self._writer, costs=self._meter.costs
         )
         self._grammars = grammars
-        masking = Masking.of(self.table, replica.vocab_size, grammars)
+        masking = Masking.of(self.table, replica, grammars)
         self._token_choice = TokenChoice(
             replica, self.table, self._writer, masking=masking, clock=clock
         )

@@ -11,6 +11,8 @@ from collections.abc import Sequence as Ordered
 import torch
 
 from cluster.errors import SplitserveError
+from cluster.process.own_cores import available_cores
+from engine.runner.model_runner import Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masks import MaskedRow, MaskMaker
@@ -18,6 +20,7 @@ from engine.step.batch.step_work import Span
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
+from kernels.cpu.team import TEAM
 
 
 class Masking:
@@ -31,9 +34,13 @@ class Masking:
         self._taken: dict[Sequence, torch.Tensor] = {}
 
     @classmethod
-    def of(cls, table: RequestTable, vocab_size: int, grammars: GrammarCompiler | None) -> Masking:
+    def of(cls, table: RequestTable, replica: Replica, grammars: GrammarCompiler | None) -> Masking:
         """For grammars that are compiled there."""
-        return cls(table, None if grammars is None else MaskMaker(vocab_size, grammars.meter))
+        if grammars is None:
+            return cls(table, None)
+        busy = TEAM.num_threads if replica.kv.device.type == "cpu" else 1
+        spare = max(1, available_cores() - busy)
+        return cls(table, MaskMaker(replica.vocab_size, grammars.meter, num_threads=spare))
 
     def begin(self, spans: Ordered[Span]) -> None:
         """Before the forward pass of these spans, whose tokens change no more until `take`."""
