@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class SplitserveError(Exception):
     """The root. `param` names the field at fault; `retry_after_s` is set where waiting helps,
@@ -15,3 +17,13 @@ class SplitserveError(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
         self.details: dict[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorStatus:
+    """How one class of error looks from outside."""
+
+    code: str
+    http: int
+    grpc: str  # name of a grpc.StatusCode
+    openai_type: str

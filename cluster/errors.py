@@ -4,6 +4,7 @@
     |- InvalidRequest              the client's: 400
     |  |- ContextTooLong           prompt + completion over the limit
     |  |- UnknownModel             404
+    |  |- GrammarFailed            a grammar that no answer can be given by
     |  |- UnknownPath              404: no such endpoint
     |  '- MethodNotAllowed         405
     |- Unauthenticated             401: no API key, or none that is known
@@ -45,8 +46,7 @@ HTTP status, OpenAI error type and stable code; nothing else in the project maps
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from cluster.error_root import ErrorStatus as ErrorStatus
 from cluster.error_root import SplitserveError as SplitserveError
 
 
@@ -56,6 +56,10 @@ class InvalidRequest(SplitserveError):
 
 class ContextTooLong(InvalidRequest):
     """Prompt and completion do not fit in the model's context."""
+
+
+class GrammarFailed(InvalidRequest):
+    """The answer's grammar cannot be followed, or not within its budget."""
 
 
 class UnknownModel(InvalidRequest):
@@ -231,20 +235,11 @@ class InternalError(SplitserveError):
     """A bug of ours, reported without its details."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorStatus:
-    """How one class of error looks from outside."""
-
-    code: str
-    http: int
-    grpc: str  # name of a grpc.StatusCode
-    openai_type: str
-
-
 _CLIENTS = "invalid_request_error"
 _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     InvalidRequest: ErrorStatus("invalid_request", 400, "INVALID_ARGUMENT", _CLIENTS),
     ContextTooLong: ErrorStatus("context_length_exceeded", 400, "INVALID_ARGUMENT", _CLIENTS),
+    GrammarFailed: ErrorStatus("grammar_failed", 400, "INVALID_ARGUMENT", _CLIENTS),
     UnknownModel: ErrorStatus("model_not_found", 404, "NOT_FOUND", _CLIENTS),
     UnknownPath: ErrorStatus("unknown_path", 404, "NOT_FOUND", _CLIENTS),
     MethodNotAllowed: ErrorStatus("method_not_allowed", 405, "UNIMPLEMENTED", _CLIENTS),

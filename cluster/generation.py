@@ -111,6 +111,10 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     decode_busy_s: float = 0.0
     prefilled_tokens: int = 0
     decoded_tokens: int = 0
+    compiled_grammars: int = 0
+    grammar_compile_s: float = 0.0
+    grammar_masks: int = 0
+    grammar_mask_s: float = 0.0
 
     @property
     def room_blocks(self) -> int:

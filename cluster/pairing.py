@@ -9,11 +9,13 @@ from cluster.errors import PairingMismatch
 from cluster.granule import UNIT_TOKENS, block_size_class
 from cluster.kv_shape import KvShape
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
 RESUME_VERSION = 4
 """Since this one a worker goes on with an answer that another has begun."""
 
+GRAMMAR_VERSION = 6
+"""Since this one a worker follows grammars; one before it would not know that there is one."""
 VLLM = "vllm"
 """As `weights`: of an engine that does not say how it holds them."""
 DIGEST_CHARS = 12

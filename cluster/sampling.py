@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cluster.errors import InvalidRequest
+from cluster.grammar import Grammar
 
 MAX_CHOICES = 16
 MAX_LOGPROBS = 20
@@ -35,6 +36,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     n: int = 1
     prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
+    """What every choice must be; the same for all of them."""
 
     @property
     def is_greedy(self) -> bool:
@@ -59,11 +62,23 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             _between("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.prompt_logprobs is not None:
             _between("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        if self.grammar is not None:
+            self._check_beside_grammar()
         for token_id in self.stop_token_ids:
             _between("stop_token_ids", token_id, 0, vocab_size - 1)
         for token_id, bias in self.logit_bias.items():
             _between("logit_bias", token_id, 0, vocab_size - 1)
             _between("logit_bias", bias, -100.0, 100.0)
+
+    def _check_beside_grammar(self) -> None:
+        """An answer ends where its grammar does."""
+        for name in ("min_tokens", "ignore_eos"):
+            if getattr(self, name):
+                raise InvalidRequest(
+                    f"{name} does not go with a {self.grammar and self.grammar.kind} to follow: "
+                    f"the answer ends where that does; leave {name} out",
+                    param=name,
+                )
 
 
 def _between(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from cluster.block_span import BlockSpan
+from cluster.errors import InvalidRequest
 from cluster.generation import (
     BegunChoice,
     EngineLoad,
@@ -24,6 +25,7 @@ from cluster.generation import (
     Timing,
     Usage,
 )
+from cluster.grammar import Grammar, GrammarKind
 from cluster.identity import WorkerKey
 from cluster.kv_peer import KvPeer, KvRank
 from cluster.pairing import Pairing
@@ -70,6 +72,7 @@ def sampling_to_wire(params: SamplingParams) -> generation_pb2.SamplingParams:
         ignore_eos=params.ignore_eos,
         n=params.n,
         prompt_logprobs=params.prompt_logprobs,
+        grammar=None if params.grammar is None else grammar_to_wire(params.grammar),
     )
 
 
@@ -91,8 +94,25 @@ def sampling_from_wire(
         min_tokens=message.min_tokens,
         stop_token_ids=tuple(message.stop_token_ids),
         ignore_eos=message.ignore_eos,
+        grammar=grammar_from_wire(message.grammar) if message.HasField("grammar") else None,
         **{**(defaults or {}), **given},
     )
+
+
+def grammar_to_wire(grammar: Grammar) -> generation_pb2.Grammar:
+    """The names are the same on both sides."""
+    return generation_pb2.Grammar(text=grammar.text, kind=grammar.kind.value)
+
+
+def grammar_from_wire(message: generation_pb2.Grammar) -> Grammar:
+    """The inverse of `grammar_to_wire`. Raises InvalidRequest for a kind that is none."""
+    try:
+        return Grammar(message.text, GrammarKind(message.kind))
+    except ValueError:
+        kinds = ", ".join(GrammarKind)
+        raise InvalidRequest(
+            f"{message.kind[:40]!r} is no kind of grammar; known: {kinds}", param="grammar.kind"
+        ) from None
 
 
 def token_to_wire(token: GeneratedToken) -> generation_pb2.GeneratedToken:

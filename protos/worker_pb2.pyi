@@ -251,7 +251,7 @@ class WorkerFrame(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptTokens, _Mapping]]] = ..., computed: _Optional[_Iterable[_Union[PromptComputed, _Mapping]]] = ...) -> None: ...
 
 class EngineLoad(_message.Message):
-    __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms", "waiting_prompts", "decode_row_ms", "prefill_token_ms", "prefill_pair_ms", "home_blocks_left", "prefill_busy_s", "decode_busy_s", "prefilled_tokens", "decoded_tokens")
+    __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms", "waiting_prompts", "decode_row_ms", "prefill_token_ms", "prefill_pair_ms", "home_blocks_left", "prefill_busy_s", "decode_busy_s", "prefilled_tokens", "decoded_tokens", "compiled_grammars", "grammar_compile_s", "grammar_masks", "grammar_mask_s")
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     WAITING_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -276,6 +276,10 @@ class EngineLoad(_message.Message):
     DECODE_BUSY_S_FIELD_NUMBER: _ClassVar[int]
     PREFILLED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPILED_GRAMMARS_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_COMPILE_S_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_MASKS_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_MASK_S_FIELD_NUMBER: _ClassVar[int]
     num_running: int
     num_waiting: int
     waiting_prefill_tokens: int
@@ -300,7 +304,11 @@ class EngineLoad(_message.Message):
     decode_busy_s: float
     prefilled_tokens: int
     decoded_tokens: int
-    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., waiting_prefill_tokens: _Optional[int] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., active_blocks: _Optional[int] = ..., exported_blocks: _Optional[int] = ..., receiving_blocks: _Optional[int] = ..., num_leases: _Optional[int] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_step_ms: _Optional[float] = ..., kv_bytes_per_s: _Optional[float] = ..., num_preemptions: _Optional[int] = ..., step_gap_p99_ms: _Optional[float] = ..., waiting_prompts: _Optional[int] = ..., decode_row_ms: _Optional[float] = ..., prefill_token_ms: _Optional[float] = ..., prefill_pair_ms: _Optional[float] = ..., home_blocks_left: _Optional[_Iterable[int]] = ..., prefill_busy_s: _Optional[float] = ..., decode_busy_s: _Optional[float] = ..., prefilled_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ...) -> None: ...
+    compiled_grammars: int
+    grammar_compile_s: float
+    grammar_masks: int
+    grammar_mask_s: float
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., waiting_prefill_tokens: _Optional[int] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., active_blocks: _Optional[int] = ..., exported_blocks: _Optional[int] = ..., receiving_blocks: _Optional[int] = ..., num_leases: _Optional[int] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_step_ms: _Optional[float] = ..., kv_bytes_per_s: _Optional[float] = ..., num_preemptions: _Optional[int] = ..., step_gap_p99_ms: _Optional[float] = ..., waiting_prompts: _Optional[int] = ..., decode_row_ms: _Optional[float] = ..., prefill_token_ms: _Optional[float] = ..., prefill_pair_ms: _Optional[float] = ..., home_blocks_left: _Optional[_Iterable[int]] = ..., prefill_busy_s: _Optional[float] = ..., decode_busy_s: _Optional[float] = ..., prefilled_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., compiled_grammars: _Optional[int] = ..., grammar_compile_s: _Optional[float] = ..., grammar_masks: _Optional[int] = ..., grammar_mask_s: _Optional[float] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("check_invariants",)

@@ -49,6 +49,7 @@ from router.grpc_front.public_port import PublicPort
 from router.page.listener import PageListener
 from router.picker.picker_port import picker_of
 from router.store.shared_store import SharedStore
+from router.telemetry.grammar_metrics import GrammarMetrics
 from router.telemetry.request_tracing import RequestTracing
 from router.telemetry.store_metrics import watch_store
 
@@ -136,7 +137,12 @@ class RouterProcess:
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
         source, chance = workers.source, world.chance
-        pipeline = CompletionPipeline(model, source, texts, chance=chance, share=share)
+        pipeline = CompletionPipeline(
+            *(model, source, texts),
+            chance=chance,
+            share=share,
+            on_grammar_refused=GrammarMetrics(workers.registry).refused,
+        )
         self._keeping = Keeping.of(
             options, model, world, pipeline.share, workers.registry, store=store
         )

@@ -17,6 +17,8 @@ from protos import generation_pb2, handoff_pb2
 MAX_REQUEST_ID_CHARS = 256
 MAX_LOGIT_BIASES = 65_536
 """More than a client may send; each is looked at on the engine's thread."""
+MAX_GRAMMAR_CHARS = 65_536
+"""Twice what a router lets in."""
 MAX_PREFILL_TARGETS = 16
 """Tried one after the other; a router proposes three."""
 
@@ -32,6 +34,7 @@ def check_size(
     """Raises InvalidRequest or ContextTooLong with the value and the limit."""
     _at_most("request_id characters", len(request_id), MAX_REQUEST_ID_CHARS)
     _at_most("logit_bias entries", len(sampling.logit_bias), MAX_LOGIT_BIASES)
+    _at_most("characters of a grammar", len(sampling.grammar.text), MAX_GRAMMAR_CHARS)
     _at_most("stop_token_ids", len(sampling.stop_token_ids), MAX_STOP_TOKEN_IDS)
     _at_most("choices that go on", len(resume), MAX_CHOICES)
     longest = max((len(begun.token_ids) for begun in resume), default=0)

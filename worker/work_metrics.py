@@ -12,6 +12,14 @@ _COUNTED = {
 }
 """Fields of EngineLoad, by kind."""
 
+_OF_GRAMMARS = {
+    "compiled_grammars": ("grammars_compiled", "Grammars that were compiled for answers."),
+    "grammar_compile_s": ("grammar_compile_seconds", "Seconds that this took, beside the steps."),
+    "grammar_masks": ("grammar_masks", "Masks of tokens that grammars allow."),
+    "grammar_mask_s": ("grammar_mask_seconds", "Seconds that they took, beside forward passes."),
+}
+"""Fields of EngineLoad: a counter's name and help."""
+
 
 class WorkMetrics:
     """Counters of numbers that an engine has counted itself."""
@@ -29,10 +37,14 @@ class WorkMetrics:
             ["kind"],
             registry=registry,
         )
-        self._counters = [
+        self._counters: list[tuple[Counter, str]] = [
             (counter.labels(kind), name)
             for kind, names in _COUNTED.items()
             for counter, name in zip((busy, tokens), names, strict=True)
+        ]
+        self._counters += [
+            (Counter(f"splitserve_worker_{name}", words, registry=registry), field)
+            for field, (name, words) in _OF_GRAMMARS.items()
         ]
         self._last = EngineLoad()
 

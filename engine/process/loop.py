@@ -27,7 +27,7 @@ from engine.step.step_health import EngineBroken
 _LOG = structlog.get_logger()
 
 _BUSY_POLL_MS = 1.0
-"""Reads are in flight: their completion is noticed by polling."""
+"""Reads are in flight, or grammars are compiled: their completion is noticed by polling."""
 _WAITING_MS = 20.0
 """Requests are alive but wait for somebody: deadlines still have to be seen."""
 _IDLE_MS = 200.0
@@ -94,7 +94,7 @@ class EngineLoop:
     def _patience_ms(self) -> float:
         if self._engine.has_work:
             return 0.0
-        if self._extension.busy:
+        if self._extension.busy or self._engine.is_compiling:
             return _BUSY_POLL_MS
         return _IDLE_MS if self._engine.is_idle else _WAITING_MS
 

@@ -21,6 +21,7 @@ import structlog
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.logs import configure_logging
 from cluster.models.head_share import head_shares
+from cluster.models.text.grammars import load_grammar_tokenizer
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from cluster.rank_facts import RankFacts
@@ -35,6 +36,7 @@ from engine.process.memory_habits import keep_freed_memory, spare_loaded_objects
 from engine.process.threads import core_clock_of, use_threads_to_load, use_threads_to_serve
 from engine.runner.model_runner import Replica
 from engine.runner.other_ranks import OtherRanks
+from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step.engine import Engine
 
 _LOG = structlog.get_logger()
@@ -90,11 +92,14 @@ def run_engine_process(
     """Loads, says Ready, and loops until Stop. What is to be closed afterwards is in `closers`."""
     step_back(spec.options.niceness)  # before any thread: they inherit it
     use_threads_to_load(spec.options.num_threads)
+    grammars = GrammarCompiler(lambda: load_grammar_tokenizer(spec.card))
+    closers.callback(grammars.close)
     replica = load(spec, lambda phase, fraction: channel.send(LoadProgress(phase, fraction)))
     if replica.others is not None:
         _tell_of_waits(channel, replica.others, closers)
     use_threads_to_serve(replica.kv.device)
-    engine = Engine(replica, spec.options, core_clock=core_clock_of(replica.kv.device))
+    core_clock = core_clock_of(replica.kv.device)
+    engine = Engine(replica, spec.options, core_clock=core_clock, grammars=grammars)
     extension = make_extension(_parts(spec, replica, engine))
     closers.callback(extension.close)
     engine.ask_of_reads(extension.has_reads)

@@ -33,6 +33,9 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_prompt: int
     num_ahead: int = 0
     """Tokens of this choice behind `token_ids` that are chosen, but not read yet."""
+    allowed: torch.Tensor | None = None
+    """Tokens that may come, int32 words on the host (kernels/reference/mask_logits.py); None: any.
+    The same for all choices that share a row."""
 
     @property
     def position(self) -> int:
@@ -60,9 +63,15 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.num_generated < self.params.min_tokens
 
     @property
-    def is_simple(self) -> bool:
-        """True when temperature and truncation of the raw logits are all that is asked for."""
+    def is_plain(self) -> bool:
+        """True when temperature and truncation of the logits, masked or not, are all that is asked
+        for."""
         return self.params.logprobs is None and not self.bans_ends and not self.is_adjusted
+
+    @property
+    def is_simple(self) -> bool:
+        """True when that is so of the raw logits: the host has no part in it."""
+        return self.is_plain and self.params.grammar is None
 
 
 def end_token_ids(params: SamplingParams, eos_token_ids: Sequence[int]) -> frozenset[int]:

@@ -1,6 +1,7 @@
 """From logits to tokens.
 
-    raw logits -> penalties, bias -> logprobs are taken here -> bans -> temperature -> truncation
+    raw logits -> masks of grammars -> penalties, bias -> logprobs are taken here -> bans
+               -> temperature -> truncation
                -> inverse of the cumulative distribution at a counter-based random number
 
 A step whose rows are all greedy and ask for nothing else is one argmax.
@@ -16,6 +17,7 @@ from cluster.generation import GeneratedToken
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow, adjust, ban_ends
 from kernels.dispatch.likeliest import likeliest
+from kernels.dispatch.mask_logits import mask_logits
 
 
 class Sampler:
@@ -27,14 +29,18 @@ class Sampler:
     def sample(
         self, logits: torch.Tensor, rows: Sequence[SamplingRow]
     ) -> list[GeneratedToken | None]:
-        """`logits` is float32 [num_logits, vocab_size]; one token per row.
+        """`logits` is float32 [num_logits, vocab_size]; one token per row. What a grammar does not
+        allow is made impossible in place: these logits are of this step alone.
 
         None for a row whose logits hold no finite maximum: the model failed there.
         """
         wanted = [row.logit_row for row in rows]
-        if all(row.params.is_greedy and row.is_simple for row in rows):
-            found = likeliest(logits, wanted)
+        masks = [row.allowed for row in rows] if any(r.allowed is not None for r in rows) else None
+        if all(row.params.is_greedy and row.is_plain for row in rows):
+            found = likeliest(logits, wanted, masks)
             return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
+        if masks is not None:
+            _mask(logits, rows)
         adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]
         allowed = self._allowed(adjusted, rows)
         values, ids = draw_on_device(allowed, rows)
@@ -49,6 +55,11 @@ class Sampler:
         for i in banned:
             ban_ends(allowed[i], rows[i], self._eos_token_ids)
         return allowed
+
+
+def _mask(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:
+    masks = {row.logit_row: row.allowed for row in rows if row.allowed is not None}
+    mask_logits(logits, list(masks), list(masks.values()))
 
 
 def _rows_of(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:
@@ -88,6 +99,10 @@ def _with_logprobs(
         token = tokens[i]
         if token is not None:
             logprob = float(logits[row, token.token_id] - whole[row, 0])
-            best = tuple(zip(ids[row], values[row], strict=True))[: wanted[row]]
+            best = tuple(
+                (other, value)
+                for other, value in zip(ids[row], values[row], strict=True)
+                if value > -torch.inf  # what a grammar does not allow is no alternative
+            )[: wanted[row]]
             tokens[i] = GeneratedToken(token.token_id, logprob, best)
     return tokens

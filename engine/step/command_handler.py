@@ -16,6 +16,7 @@ from engine.contract.commands import (
     Seed,
 )
 from engine.runner.model_runner import Replica
+from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step import split_prompt
 from engine.step.placement import Placement
 from engine.step.requests.check import check_request
@@ -42,12 +43,14 @@ class CommandHandler:
         *,
         placement: Placement,
         token_choice: TokenChoice,
+        grammars: GrammarCompiler | None,
     ) -> None:
         self._replica = replica
         self._table = table
         self._writer = writer
         self._placement = placement
         self._token_choice = token_choice
+        self._grammars = grammars
 
     def submit(self, body: GenerateRequest) -> None:
         """Queues a request, or ends it at once when it can never be served."""
@@ -60,11 +63,14 @@ class CommandHandler:
                 vocab_size=self._replica.vocab_size,
                 max_context_tokens=self._replica.max_context_tokens,
                 pool_tokens=self._placement.homes.blocks_each * self._placement.block_size,
+                follows_grammars=self._grammars is not None,
             )
         except SplitserveError as error:
             self._writer.refuse(body, error)
         else:
             request = self._table.add(body)
+            if self._grammars is not None and body.sampling.grammar is not None:
+                self._table.constrain(request, self._grammars.compile(body.sampling.grammar))
             request.num_to_compute = self._placement.num_uncached(request)
             if body.mode is PrefillMode.CACHED:
                 split_prompt.pin(request, self._placement)

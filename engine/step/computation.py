@@ -16,6 +16,7 @@ from engine.runner.model_runner import ModelRunner
 from engine.step import split_prompt
 from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
+from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.requests.request import Request
 from engine.step.requests.table import RequestTable
@@ -38,6 +39,7 @@ class Computation:
         placement: Placement,
         table: RequestTable,
         token_choice: TokenChoice,
+        masking: Masking,
         writer: FrameWriter,
     ) -> None:
         self._runner = runner
@@ -45,6 +47,7 @@ class Computation:
         self._placement = placement
         self._table = table
         self._token_choice = token_choice
+        self._masking = masking
         self._writer = writer
         self._scores = PromptScores(table, writer)
         self._health = StepHealth()
@@ -81,6 +84,8 @@ class Computation:
 
     def _compute_copied(self, work: StepWork) -> None:
         try:
+            if self._table.num_constrained:
+                self._masking.begin(work.spans)
             logits = self._runner.forward(self._batches.build(work.spans, work.num_decodes))
         except RankLost:
             raise

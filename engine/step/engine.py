@@ -21,10 +21,13 @@ from cluster.engine_options import EngineOptions
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, WarmBlocks
 from engine.runner.model_runner import LaunchingRunner, Replica
+from engine.sampling.grammars.compiler import GrammarCompiler
+from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
+from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.requests.lifecycle import SequenceState
@@ -50,6 +53,9 @@ def no_reads(request_id: str) -> bool:
 class Engine:
     """The conductor. Every call from one thread."""
 
+    is_compiling = False
+    """Grammars were not ready when the last step began: one soon may achieve something."""
+
     def __init__(
         self,
         replica: Replica,
@@ -58,8 +64,10 @@ class Engine:
         clock: Clock = time.monotonic,
         has_reads: HasReads = no_reads,
         core_clock: Clock | None = None,
+        grammars: GrammarCompiler | None = None,
     ) -> None:
-        """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows."""
+        """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows.
+        `grammars`: None: requests with one are refused."""
         self._clock = clock
         self.placement = Placement(
             replica.homes,
@@ -74,24 +82,26 @@ class Engine:
         self._planner = StepPlanner(
             options, self.table, self.placement, writer=self._writer, costs=self._meter.costs
         )
-        self._token_choice = TokenChoice(replica, self.table, self._writer, clock=clock)
+        self._grammars = grammars
+        masking = Masking.of(self.table, replica, grammars)
+        self._token_choice = TokenChoice(
+            replica, self.table, self._writer, masking=masking, clock=clock
+        )
         self._commands = CommandHandler(
             replica,
             self.table,
             self._writer,
             placement=self.placement,
             token_choice=self._token_choice,
+            grammars=grammars,
         )
-        self._computation = Computation(
-            replica.runner,
-            self._batches,
-            placement=self.placement,
-            table=self.table,
-            token_choice=self._token_choice,
-            writer=self._writer,
-        )
+        self._computation = self._computation_of(replica, masking)
         self._ahead = self._run_ahead_of(replica)
-        self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
+        self.load = LoadReport(
+            *(self.placement.pool, self.table, self._meter),
+            grammars=GrammarMeter() if grammars is None else grammars.meter,
+            clock=clock,
+        )
         self._warm = WarmList(self.placement.pool, self.placement.cache)
         self._queue = QueueReport(self.table, self._planner.in_turn, clock=clock)
         self._is_stalled = True
@@ -123,6 +133,7 @@ class Engine:
     def step(self) -> Frame:
         """One step. Never raises for what a request did. Raises EngineBroken."""
         self._meter.begin(self._clock())
+        self.is_compiling = self._is_compiling
         self._tidy()
         if self._ahead is not None and self._ahead.in_flight is not None:
             self._run_ahead(self._ahead, self._ahead.in_flight)
@@ -154,8 +165,24 @@ class Engine:
         return found
 
     @property
+    def _is_compiling(self) -> bool:
+        grammars = self._grammars
+        return self.table.num_constrained > 0 and grammars is not None and grammars.is_busy
+
+    @property
     def _is_ahead(self) -> bool:
         return self._ahead is not None and self._ahead.in_flight is not None
+
+    def _computation_of(self, replica: Replica, masking: Masking) -> Computation:
+        return Computation(
+            replica.runner,
+            self._batches,
+            placement=self.placement,
+            table=self.table,
+            token_choice=self._token_choice,
+            masking=masking,
+            writer=self._writer,
+        )
 
     def _run_ahead_of(self, replica: Replica) -> RunAhead | None:
         if not isinstance(replica.runner, LaunchingRunner):
@@ -183,6 +210,8 @@ class Engine:
             if request.deadline.has_passed:
                 error = deadline_passed(request.body.asked_s)
                 self._writer.end(request, SequenceState.EXPIRED, error)
+            elif request.grammar is not None and (failure := request.grammar.error) is not None:
+                self._writer.fail(request, failure)
             elif request.goes_local:
                 self._commands.turn_local_if_free(request)
         self.table.sweep()

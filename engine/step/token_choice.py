@@ -21,6 +21,7 @@ from engine.memory.block_pool import Hold
 from engine.runner.model_runner import Replica
 from engine.sampling.logits import SamplingRow, end_token_ids
 from engine.sampling.sampler import Sampler
+from engine.step.masking import Masking
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -35,13 +36,20 @@ class TokenChoice:
     """Gives tokens to sequences, and applies the rules for their end."""
 
     def __init__(
-        self, replica: Replica, table: RequestTable, writer: FrameWriter, *, clock: Clock
+        self,
+        replica: Replica,
+        table: RequestTable,
+        writer: FrameWriter,
+        *,
+        masking: Masking,
+        clock: Clock,
     ) -> None:
         self._vocab_size = replica.vocab_size
         self._eos_token_ids = replica.eos_token_ids
         self._sampler = Sampler(replica.eos_token_ids)
         self._table = table
         self._writer = writer
+        self._masking = masking
         self._clock = clock
 
     def advance(self, logits: torch.Tensor, completed: Ordered[Sequence]) -> int:
@@ -49,6 +57,8 @@ class TokenChoice:
 
         Returns how many rows gave a token.
         """
+        if self._table.num_constrained:
+            self._masking.take()
         rows = [self._rows(sequence, row) for row, sequence in enumerate(completed)]
         all_drawn = self._draw(logits, [row for group in rows for row in group])
         drawn = iter(all_drawn)
@@ -120,7 +130,11 @@ class TokenChoice:
         """What to sample from this sequence's logits."""
         request = self._table.get(sequence.request_id)
         choices: Iterable[int] = ()
-        if request is not None and request.is_open:
+        is_masked = request is not None and request.grammar is not None
+        if is_masked and (failure := self._masking.failure(sequence)) is not None:
+            assert request is not None
+            self._writer.fail(request, failure)
+        elif request is not None and request.is_open:
             choices = (sequence.choice,)
         elif request is not None and request.first_tokens is None:
             choices = request.choices
@@ -131,6 +145,7 @@ class TokenChoice:
                 choice=choice,
                 token_ids=sequence.token_ids,
                 num_prompt=sequence.num_prompt,
+                allowed=self._masking.allowed(sequence) if is_masked else None,
             )
             for choice in choices
             if request is not None

@@ -42,8 +42,9 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _FLOAT, _LONG, _POINTER, _INT),
     ),
     "splitserve_row_argmax": (
-        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _INT),
+        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _INT),
     ),
+    "splitserve_mask_logits": (_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _INT),
     "splitserve_row_depths": (
         *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _INT),
     ),

@@ -14,12 +14,19 @@ import torch
 
 from kernels.cpu.native_library import native_library
 from kernels.cpu.team import TEAM
+from kernels.reference.mask_logits import check_masks
+from kernels.reference.mask_logits import mask_logits as reference_mask
 from kernels.reference.row_argmax import row_argmax as reference_argmax
 
+Masks = Sequence[torch.Tensor | None]
 
-def likeliest(logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
+
+def likeliest(
+    logits: torch.Tensor, rows: Sequence[int], masks: Masks | None = None
+) -> list[int | None]:
     """logits float32 [num_logits, vocab_size] -> for each of `rows` the first of its maxima.
 
+    `masks`: for each of `rows` the tokens that count (kernels/reference/mask_logits.py), or None.
     None: the row's maximum is not finite. Raises IndexError for a row that is not there.
     """
     if not rows:
@@ -29,14 +36,21 @@ def likeliest(logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
         raise IndexError(f"rows {min(rows)} to {max(rows)} of {num_logits}")
     library = native_library() if logits.is_cpu and logits.is_contiguous() else None
     if library is None or logits.dtype is not torch.float32:
-        return _by_torch(logits, rows)
-    return _natively(library, logits.data_ptr(), vocab_size, rows)
+        return _by_torch(logits, rows, masks)
+    if masks is not None:
+        masked = [(row, mask) for row, mask in zip(rows, masks, strict=True) if mask is not None]
+        check_masks(logits, [row for row, _ in masked], [mask for _, mask in masked])
+    return _natively(library, logits.data_ptr(), vocab_size, rows, masks)
 
 
 def _natively(
-    library: ctypes.CDLL, address: int, vocab_size: int, rows: Sequence[int]
+    library: ctypes.CDLL, address: int, vocab_size: int, rows: Sequence[int], masks: Masks | None
 ) -> list[int | None]:
     num_rows = len(rows)
+    places = None
+    if masks is not None:
+        addresses = [None if mask is None else mask.data_ptr() for mask in masks]
+        places = (ctypes.c_void_p * num_rows)(*addresses)
     wanted = (ctypes.c_int64 * num_rows)(*rows)
     values, ids = (ctypes.c_float * num_rows)(), (ctypes.c_int64 * num_rows)()
     library.splitserve_row_argmax(
@@ -45,6 +59,7 @@ def _natively(
         vocab_size,
         ctypes.addressof(wanted),
         num_rows,
+        places if places is None else ctypes.addressof(places),
         ctypes.addressof(values),
         ctypes.addressof(ids),
         TEAM.num_threads,
@@ -52,7 +67,10 @@ def _natively(
     return [i if math.isfinite(value) else None for i, value in zip(ids, values, strict=True)]
 
 
-def _by_torch(logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
-    values, ids = reference_argmax(logits[list(rows)])
+def _by_torch(logits: torch.Tensor, rows: Sequence[int], masks: Masks | None) -> list[int | None]:
+    chosen = logits[list(rows)]
+    masked = [(i, mask) for i, mask in enumerate(masks or ()) if mask is not None]
+    reference_mask(chosen, [i for i, _ in masked], [mask for _, mask in masked])
+    values, ids = reference_argmax(chosen)
     is_finite = values.isfinite().tolist()
     return [i if finite else None for i, finite in zip(ids.tolist(), is_finite, strict=True)]

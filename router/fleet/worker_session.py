@@ -14,11 +14,19 @@ import asyncio
 import enum
 
 from cluster.dial.dialer import SessionLink
-from cluster.errors import InvalidRequest, PairingMismatch, SplitserveError, WorkerLost, WrongWorker
+from cluster.errors import (
+    InvalidRequest,
+    NotReady,
+    PairingMismatch,
+    SplitserveError,
+    WorkerLost,
+    WrongWorker,
+)
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.member import Member
+from cluster.pairing import GRAMMAR_VERSION
 from cluster.process.background import Background, nothing_needed, until_one_ends
 from cluster.process.backoff import Backoff
 from cluster.process.own_lateness import SeenTimeout
@@ -74,6 +82,7 @@ class WorkerSession:
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         self._has_said_fault = False
+        self._follows_grammars = member.pairing.protocol_version >= GRAMMAR_VERSION
 
     @property
     def is_open(self) -> bool:
@@ -126,6 +135,9 @@ class WorkerSession:
             wakes=self._wakes,
             clock=self._world.clock,
         )
+        if submit.sampling.HasField("grammar") and not self._follows_grammars:
+            stream.fail(NotReady("this worker is of a version that follows no grammars"))
+            return stream
         self._streams[request_id] = stream
         self._outgoing.put_nowait(worker_pb2.RouterMessage(submit=submit))
         return stream

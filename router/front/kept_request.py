@@ -15,7 +15,7 @@ from router.front.served_model import ServedModel
 from router.resume.record import Record
 from router.tenants.tenant import Tenant
 
-VERSION = 1
+VERSION = 2
 """Of what is written of an answer, its record too (router/resume/record.py): raise it with either.
 Routers of two versions share a store while a fleet is updated."""
 

@@ -11,7 +11,7 @@ cancels the request on its workers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from random import Random
 
@@ -38,6 +38,7 @@ from router.front.generation_request import (
     Prompt,
     Wishes,
 )
+from router.front.grammar_checks import GrammarChecks
 from router.front.prepared_generation import PreparedGeneration
 from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
@@ -68,9 +69,10 @@ class CompletionPipeline:
         *,
         chance: Random | None = None,
         share: LoopShare | None = None,
+        on_grammar_refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`chance` draws the seeds of prompts whose client asked for none. `share`: the one of its
-        loop, where others work on it as well."""
+        loop, where others work on it as well. `on_grammar_refused`: see GrammarChecks."""
         self._model = model
         self._source = source
         self._texts = texts
@@ -78,6 +80,7 @@ class CompletionPipeline:
         self.share = share or LoopShare()
         self._lengths = AnswerLengths()
         self._encoder = PromptEncoder(model, texts, self.share)
+        self._grammars = GrammarChecks(texts, on_grammar_refused)
 
     async def read_large(
         self, door: Door, body: bytes, deadline: Deadline, caller: Caller
@@ -104,6 +107,9 @@ class CompletionPipeline:
             await self.share.breathe()  # to pack and send 100,000 takes 10 ms more
         sampling = self._resolve(wishes, len(token_ids), max_context_tokens=limit)
         sampling.check(self._model.vocab_size)
+        if sampling.grammar is not None:
+            async with in_time(request.limits.to_first_token):
+                await self._grammars.check(sampling.grammar, request.caller)
         routed = RoutedRequest(
             request_id=request.request_id,
             token_ids=token_ids,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cluster.grammar import Grammar
 from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.telemetry.request_tracing import CHAT, TEXT_COMPLETION
@@ -103,6 +104,11 @@ class TextWork(Protocol):
         self, door: Door, body: bytes, max_context_tokens: int, caller: Caller = NOBODY
     ) -> ReadBody:
         """Reads a body: every check of a small one, and the prompts as ids."""
+        ...
+
+    async def try_grammar(self, grammar: Grammar, caller: Caller = NOBODY) -> None:
+        """Returns for one that engines can follow. Raises InvalidRequest for others, NotReady where
+        that could not be found out."""
         ...
 
     async def close(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from cluster.errors import InvalidRequest
 from cluster.models.hf.generation_defaults import GenerationDefaults
+from cluster.sampling import SamplingParams
 from cluster.wire import sampling_from_wire
 from protos import generation_pb2, inference_pb2
 from router.dispatch.time_limits import TimeLimits
@@ -25,6 +27,7 @@ from router.front.generation_request import (
 from router.front.prompt_encoding import check_num_tokens
 from router.front.served_model import ServedModel
 from router.front.text_work import SplitBody
+from router.grpc_front.answer_format import grammar_in
 from router.tenants.tenant import Tenant
 
 
@@ -44,6 +47,7 @@ def split_message(model: ServedModel, raw: bytes) -> SplitBody:
     for kind in ("text", "chat", "tokens"):
         message.ClearField(kind)
     _check_lists(message.sampling)
+    grammar_in(message)
     return SplitBody(message.SerializeToString(), (prompt,))
 
 
@@ -67,7 +71,7 @@ def read_request(
         prompt=prompt,
         limits=limits,
         wishes=Wishes(
-            sampling=sampling_from_wire(wire, max_tokens=1, defaults=defaults.sampling),
+            sampling=_sampling_of(message, defaults),
             seed=checked_seed(wire.seed) if wire.HasField("seed") else None,
             max_tokens=wire.max_tokens if wire.HasField("max_tokens") else None,
             default_max_tokens=defaults.max_new_tokens,
@@ -75,6 +79,14 @@ def read_request(
             keep_tokens=True,
         ),
     )
+
+
+def _sampling_of(
+    message: inference_pb2.GenerateRequest, defaults: GenerationDefaults
+) -> SamplingParams:
+    sampling = sampling_from_wire(message.sampling, max_tokens=1, defaults=defaults.sampling)
+    grammar = grammar_in(message)
+    return sampling if grammar is None else msgspec.structs.replace(sampling, grammar=grammar)
 
 
 def prompt_of(message: inference_pb2.GenerateRequest, model: ServedModel) -> Prompt:
@@ -93,6 +105,11 @@ def prompt_of(message: inference_pb2.GenerateRequest, model: ServedModel) -> Pro
 def _check_lists(wire: generation_pb2.SamplingParams) -> None:
     check_num_biases(len(wire.logit_bias))
     check_stops(tuple(wire.stop))
+    if wire.HasField("grammar"):
+        raise InvalidRequest(
+            "sampling.grammar is a router's word to its workers; set structured_outputs",
+            param="sampling.grammar",
+        )
 
 
 def _chat(chat: inference_pb2.Chat) -> ChatPrompt:

@@ -28,13 +28,15 @@ from router.text_worker.messages import (
     EncodeText,
     Ids,
     Setup,
-    Task,
+    TextTask,
     TextWorkerReady,
+    TryGrammar,
     pack,
     pack_refusal,
     size_of,
     to_worker,
 )
+from router.text_worker.trials import GrammarTrials
 
 First = TypeVar("First", Setup, Begin)
 _log = get_logger("text")
@@ -48,22 +50,28 @@ def main() -> int:
         formats = (setup.tool_format, setup.reasoning_format)
         model = load_text_side(setup.card, setup.served_name, formats=formats)
         desk = TextDesk(model, ignores_unknown=setup.ignores_unknown_fields)
+        trials = GrammarTrials(setup.card, model.tokenizer)
         if not setup.limits.hold_memory():
             _log.warning("the memory of this process is not limited: the system has no such limit")
         link.sendall(pack(TextWorkerReady()))
         step_back(_first(Begin, stream).niceness)
         while (message := _read_or_end(stream)) is not None:
-            for part in _reply(desk, setup.limits, *message):
+            for part in _reply(desk, trials, setup.limits, *message):
                 link.sendall(part)
     return 0
 
 
-def _reply(desk: TextDesk, limits: TextLimits, head: bytes, body: bytes) -> tuple[bytes, bytes]:
+def _reply(
+    desk: TextDesk, trials: GrammarTrials, limits: TextLimits, head: bytes, body: bytes
+) -> tuple[bytes, bytes]:
     """Whatever the task is and becomes: no request ends this process by an exception."""
     try:
         task = to_worker(head)
         assert not isinstance(task, Setup | Begin)
         limits.hold_cpu(size_of(task, head, body))
+        if isinstance(task, TryGrammar):
+            trials.run(task.grammar)
+            return _ids(ReadBody(b"", ()))
         return _ids(_done(desk, task, body))
     except SplitserveError as error:
         return pack_refusal(error), b""
@@ -76,7 +84,7 @@ def _reply(desk: TextDesk, limits: TextLimits, head: bytes, body: bytes) -> tupl
         return pack_refusal(InternalError(f"a text worker failed: {error!r}")), b""
 
 
-def _done(desk: TextDesk, task: Task, body: bytes) -> ReadBody:
+def _done(desk: TextDesk, task: TextTask, body: bytes) -> ReadBody:
     if isinstance(task, EncodeText):
         text = TextPrompt(task.text, task.add_special, task.keep_last)
         token_ids = desk.encode(text, task.max_context_tokens)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from llguidance import LLMatcher
+
+from cluster.errors import InvalidRequest
+from cluster.grammar import Grammar
+from cluster.models.text.grammars import LIMITS, in_short
 from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, TextPrompt
 from router.front.served_model import ServedModel
@@ -33,6 +38,14 @@ class InProcessText:
     ) -> ReadBody:
         """See TextWork."""
         return self._desk.read(door, body, max_context_tokens)
+
+    async def try_grammar(self, grammar: Grammar, caller: Caller = NOBODY) -> None:
+        """See TextWork. Without a vocabulary: nothing is known of special tokens."""
+        is_wrong, words = LLMatcher.validate_grammar_with_warnings(grammar.text, limits=LIMITS)
+        if is_wrong:
+            raise InvalidRequest(
+                f"the {grammar.kind} cannot be followed: {in_short(words[0])}", param=grammar.kind
+            )
 
     async def close(self) -> None:
         """See TextWork."""

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from cluster.errors import InvalidRequest, SplitserveError, from_code, status_of
+from cluster.grammar import Grammar
 from cluster.models.card import ModelCard
 from router.front.chat_rules import MAX_MESSAGES
 from router.front.generation_request import Rendering, ToolTalk
@@ -76,7 +77,14 @@ class ReadLarge(msgspec.Struct, frozen=True, tag=True):
     max_context_tokens: int
 
 
-Task = EncodeText | EncodeChat | ReadLarge
+class TryGrammar(msgspec.Struct, frozen=True, tag=True):
+    """Answered by Ids of nothing."""
+
+    grammar: Grammar
+
+
+TextTask = EncodeText | EncodeChat | ReadLarge
+Task = TextTask | TryGrammar
 _BEGINNINGS = {
     Door.CHAT: b"{",
     Door.GRPC: b"\n",

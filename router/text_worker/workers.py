@@ -1,7 +1,8 @@
-"""TextWork by processes: one for chats and longer texts, one for large bodies, and one to spare.
+"""TextWork by processes: one for chats and longer texts, one for large bodies, one for grammars
+from the first of them on, and one to spare.
 
-Two, so that a short chat never waits for a body of megabytes. Each takes one task at a time; when
-it ends, the spare one takes its place, and another is started to be the spare.
+Several, so that a short chat never waits for a body of megabytes. Each takes one task at a time;
+when it ends, the spare one takes its place, and another is started to be the spare.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import time
 from prometheus_client import CollectorRegistry
 
 from cluster.deadline import Clock, Sleep
+from cluster.grammar import Grammar
 from cluster.process.background import Background, Loss
 from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, TextPrompt
 from router.front.text_work import Door, ReadBody
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.lane import TextLane
-from router.text_worker.messages import EncodeChat, EncodeText, ReadLarge, Setup
+from router.text_worker.messages import EncodeChat, EncodeText, ReadLarge, Setup, TryGrammar
 from router.text_worker.spare import SpareProcess
 
 BODY_NICENESS = 5
@@ -42,6 +44,11 @@ class TextWorkers:
         self._bodies = TextLane(
             setup, "body-worker", metrics, spare=spare, niceness=BODY_NICENESS, clock=clock
         )
+        self._grammars = TextLane(
+            setup, "grammar-worker", metrics, spare=spare, niceness=BODY_NICENESS, clock=clock
+        )
+        self._has_grammars = False
+        metrics.watch_waiting("grammar-worker", lambda: self._grammars.num_waiting)
         metrics.watch_waiting("text-worker", lambda: self._texts.num_waiting)
         metrics.watch_waiting("body-worker", lambda: self._bodies.num_waiting)
         self._background = Background(_go_on, clock=clock, sleep=sleep)
@@ -49,7 +56,7 @@ class TextWorkers:
     @property
     def num_waiting(self) -> int:
         """Tasks that have not been begun."""
-        return self._texts.num_waiting + self._bodies.num_waiting
+        return sum(lane.num_waiting for lane in (self._texts, self._bodies, self._grammars))
 
     def why_not_ready(self) -> str | None:
         """See TextWork."""
@@ -86,11 +93,19 @@ class TextWorkers:
         """See TextWork."""
         return await self._bodies.call(ReadLarge(door, max_context_tokens), body, caller=caller)
 
+    async def try_grammar(self, grammar: Grammar, caller: Caller = NOBODY) -> None:
+        """See TextWork. Most routers never see a grammar: the process comes with the first."""
+        if not self._has_grammars:
+            self._has_grammars = True
+            self._background.keep("grammar-worker", self._grammars.run)
+        await self._grammars.call(TryGrammar(grammar), caller=caller)
+
     async def close(self) -> None:
         """See TextWork."""
         await self._background.close()
         self._texts.close()
         self._bodies.close()
+        self._grammars.close()
 
 
 def _go_on(loss: Loss) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.errors import InvalidRequest
+from cluster.wire import grammar_from_wire
 from protos import generation_pb2, worker_pb2
+from router.vllm.answer_format import structured_outputs
 
 COMPLETIONS = "/v1/completions"
 _SEEDS = 1 << 64
@@ -36,6 +38,8 @@ def completion_body(submit: worker_pb2.Submit, model: str, salt: str) -> dict[st
         "return_tokens_as_token_ids": True,
     }
     body |= _sampling_fields(sampling)
+    if sampling.HasField("grammar"):
+        body["structured_outputs"] = structured_outputs(grammar_from_wire(sampling.grammar))
     if sampling.HasField("logprobs"):
         body["logprobs"] = sampling.logprobs
     return body
@@ -46,7 +50,10 @@ def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
     keeps nothing of a request that a token has stopped, be it the one that nobody gets."""
     one: dict[str, Any] = {"max_tokens": 1, "min_tokens": 0, "n": 1, "stream": False}
     one |= {"ignore_eos": True, "stop_token_ids": []}
-    left_out = ("stream_options", "logprobs", "return_token_ids", "return_tokens_as_token_ids")
+    left_out = (
+        *("stream_options", "logprobs", "return_token_ids", "return_tokens_as_token_ids"),
+        "structured_outputs",  # nobody gets the token that it makes
+    )
     kept = {name: value for name, value in body.items() if name not in left_out}
     return kept | one | {"kv_transfer_params": {"do_remote_decode": True}}
 

@@ -22,6 +22,7 @@ from cluster.logs import get_logger
 from cluster.tracing.context import context_from_wire
 from protos import generation_pb2, worker_pb2
 from router.fleet.request_stream import RequestStream
+from router.vllm.answer_format import check_version
 from router.vllm.cache_doubts import CacheDoubts, late_reads_of
 from router.vllm.completion_body import COMPLETIONS, completion_body, decode_body
 from router.vllm.kept_blocks import Belief, KeptBlocks, LateRead
@@ -153,6 +154,8 @@ class VllmRequest:
 
     def _body_for(self, server: VllmServer) -> dict[str, Any]:
         salt = server.salt_of(self._submit.cache_root)
+        if self._submit.sampling.HasField("grammar"):
+            check_version("" if server.member is None else server.member.version)
         return completion_body(self._submit, server.model, salt)
 
     def _note_handoff(self, *, failed: bool) -> None:

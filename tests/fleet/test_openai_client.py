@@ -1,8 +1,11 @@
 """The openai package works with a real fleet as it does with any other server."""
 
+import json
 import math
 
+import jsonschema
 import openai
+import pydantic
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -134,3 +137,70 @@ def test_errors_are_the_client_s_own_classes(client):
         client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=9)
     with pytest.raises(openai.BadRequestError, match="2048"):
         client.completions.create(model="smollm2", prompt="word " * 3000)
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 40},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "languages": {"type": "array", "items": {"enum": ["cs", "en", "de"]}, "maxItems": 3},
+    },
+    "required": ["name", "age", "languages"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_answer_follows_the_schema_that_was_asked_for(client, temperature):
+    named = {"name": "person", "strict": True, "schema": PERSON}
+    options = {
+        "model": "smollm2",
+        "messages": [{"role": "user", "content": "Describe Marie Curie as JSON."}],
+        "response_format": {"type": "json_schema", "json_schema": named},
+        "temperature": temperature,
+        "seed": 3,
+        "max_tokens": 300,
+    }
+    whole = client.chat.completions.create(**options).choices[0]
+    assert whole.finish_reason == "stop"
+    jsonschema.validate(json.loads(whole.message.content), PERSON)
+    chunks = client.chat.completions.create(**options, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.message.content
+
+
+def test_a_parsed_answer_is_of_the_class_that_was_given(client):
+    class City(pydantic.BaseModel):
+        name: str
+        is_capital: bool
+
+    reply = client.chat.completions.parse(
+        model="smollm2",
+        messages=[{"role": "user", "content": "Paris, as JSON."}],
+        response_format=City,
+        temperature=0,
+        max_tokens=200,
+    )
+    assert isinstance(reply.choices[0].message.parsed, City)
+
+
+def test_vllms_words_for_an_answer_work_as_extra_fields(client):
+    reply = client.completions.create(
+        model="smollm2",
+        prompt="The sky is",
+        temperature=0,
+        max_tokens=20,
+        extra_body={"structured_outputs": {"choice": ["blue", "made of cheese"]}},
+    )
+    assert reply.choices[0].text in ("blue", "made of cheese")
+    assert reply.choices[0].finish_reason == "stop"
+
+
+def test_a_grammar_that_cannot_be_followed_is_a_bad_request(client):
+    with pytest.raises(openai.BadRequestError, match="look-ahead"):
+        client.completions.create(
+            model="smollm2",
+            prompt="x",
+            extra_body={"structured_outputs": {"regex": "(?=a)"}},
+        )

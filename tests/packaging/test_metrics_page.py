@@ -15,6 +15,7 @@ from router.store.names import StoreNames
 from router.store.opened import open_store
 from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.class_metrics import LimitMetrics
+from router.telemetry.grammar_metrics import GrammarMetrics
 from router.telemetry.metrics import RouterMetrics, TextMetrics
 from router.telemetry.pairing_metrics import PairingMetrics
 from router.telemetry.pressure_metrics import PressureMetrics
@@ -58,6 +59,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     circle.watch_digests(int, int)
     store = open_store("redis://here", StoreNames("all", "tiny"), World(), timeout_s=1.0)
     watch_store(store, metrics.registry)
+    GrammarMetrics(metrics.registry)
     ResumeMetrics(metrics.registry).watch(int, int)
     SpanCounts(metrics.registry)
     assert listed("| metric of the router |", "") == shown(metrics.registry, "")

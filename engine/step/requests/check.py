@@ -8,7 +8,12 @@ from engine.contract.commands import GenerateRequest, PrefillMode
 
 
 def check_request(
-    body: GenerateRequest, *, vocab_size: int, max_context_tokens: int, pool_tokens: int
+    body: GenerateRequest,
+    *,
+    vocab_size: int,
+    max_context_tokens: int,
+    pool_tokens: int,
+    follows_grammars: bool,
 ) -> None:
     """Raises InvalidRequest, ContextTooLong or OutOfBlocks with the value and the limit."""
     body.sampling.check(vocab_size)
@@ -19,6 +24,10 @@ def check_request(
             "prompt_logprobs needs a prompt that is computed where it decodes; leave prefill "
             "workers out",
             param="prompt_logprobs",
+        )
+    if body.sampling.grammar is not None and not follows_grammars:
+        raise InvalidRequest(
+            "this engine follows no grammars; leave the answer's format out", param="grammar"
         )
     is_answered = body.mode.is_answered
     completion = body.sampling.max_tokens if is_answered else body.num_begun_tokens

@@ -13,6 +13,7 @@ from __future__ import annotations
 from cluster.deadline import Deadline
 from cluster.generation import GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest, PrefillMode
+from engine.sampling.grammars.compiler import CompiledGrammar
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.sequence import Sequence
 
@@ -51,6 +52,8 @@ class Request:
         self.is_over = False
         self.first_tokens: dict[int, GeneratedToken] | None = None
         """Choices that go on after their first token; None: not known yet."""
+        self.grammar: CompiledGrammar | None = None
+        """What every choice must be."""
         self.delivered: set[int] = set()
         """Indices of prompt blocks whose KV arrived."""
         self.num_to_compute = body.num_known_tokens
@@ -77,6 +80,11 @@ class Request:
         """Tokens so far."""
         prompt = len(self.body.token_ids)
         return Usage(prompt, self.num_completion_tokens, self.num_cached_tokens)
+
+    @property
+    def may_start(self) -> bool:
+        """False while its grammar is compiled, or where that has failed."""
+        return self.grammar is None or (self.grammar.is_ready and self.grammar.error is None)
 
     def lets_in(self, sequence: Sequence) -> bool:
         """Whether one that is queued may be admitted. Choices that go on together are, one at a

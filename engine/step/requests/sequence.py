@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from cluster.block_hash import chain_names, pack_tokens
 from engine.memory.lease import BlockLease
+from engine.sampling.grammars.constraint import Constraint
 from engine.step.requests.lifecycle import Life
 
 
@@ -22,6 +23,7 @@ class Sequence:
         "arrival",
         "cache_root",
         "choice",
+        "constraint",
         "lease",
         "life",
         "num_computed",
@@ -45,6 +47,9 @@ class Sequence:
         """Rows of the prompt whose logits have scored the next token; None: nobody asked."""
         self.lease: BlockLease | None = None
         self.life = life
+        self.constraint: Constraint | None = None
+        """Its answer's grammar, from the first mask on: a function of the tokens, so forks and
+        preempted ones need nothing of it."""
         self._names: list[bytes] = []
 
     @property

@@ -15,6 +15,7 @@ from cluster.generation import BegunChoice
 from engine.contract.commands import GenerateRequest
 from engine.memory.block_pool import Hold
 from engine.memory.lease import BlockLease
+from engine.sampling.grammars.compiler import CompiledGrammar
 from engine.step.requests.lifecycle import FINAL, Life, SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -37,6 +38,8 @@ class RequestTable:
         self._requests: dict[str, Request] = {}
         self._lingering: list[BlockLease] = []
         self._num_arrived = 0
+        self.num_constrained = 0
+        """Requests with a grammar."""
         self.counts: Counter[SequenceState] = Counter()
         self.computing: frozenset[BlockLease] = frozenset()
         """Leases whose blocks steps in flight write to: kept up by who launches and lands these."""
@@ -67,10 +70,15 @@ class RequestTable:
         self._requests[body.request_id] = request
         return request
 
+    def constrain(self, request: Request, grammar: CompiledGrammar) -> None:
+        """A request that has just been added: it waits until the grammar is ready."""
+        request.grammar = grammar
+        self.num_constrained += 1
+
     def waiting(self) -> Iterator[tuple[Request, Sequence]]:
         """Queued sequences that may be admitted, oldest request first."""
         queued = self._in_states((SequenceState.QUEUED,))
-        return ((r, s) for r, s in queued if not r.is_resumed or r.lets_in(s))
+        return ((r, s) for r, s in queued if (not r.is_resumed or r.lets_in(s)) and r.may_start)
 
     def running(self) -> Iterator[tuple[Request, Sequence]]:
         """Sequences that may compute, oldest request first."""
@@ -114,6 +122,7 @@ class RequestTable:
             sequence.life.advance(state)
         request.sequences = []
         request.is_over = True
+        self.num_constrained -= request.grammar is not None
         del self._requests[request.request_id]
 
     def ask_of_reads(self, has_reads: HasReads) -> None:

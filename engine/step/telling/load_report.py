@@ -5,6 +5,7 @@ from __future__ import annotations
 from cluster.deadline import Clock
 from cluster.generation import EngineLoad
 from engine.memory.block_pool import BlockPool, BlockState
+from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import RequestTable
 from engine.step.telling.load_meter import LoadMeter
@@ -16,11 +17,18 @@ class LoadReport:
     """Knows what was said last."""
 
     def __init__(
-        self, pool: BlockPool, table: RequestTable, meter: LoadMeter, *, clock: Clock
+        self,
+        pool: BlockPool,
+        table: RequestTable,
+        meter: LoadMeter,
+        *,
+        grammars: GrammarMeter,
+        clock: Clock,
     ) -> None:
         self._pool = pool
         self._table = table
         self._meter = meter
+        self._grammars = grammars
         self._clock = clock
         self._last: EngineLoad | None = None
         self._said_s = -_INTERVAL_S
@@ -64,6 +72,10 @@ class LoadReport:
             decode_busy_s=meter.decode_busy_s,
             prefilled_tokens=meter.num_prefilled_tokens,
             decoded_tokens=meter.num_decoded_tokens,
+            compiled_grammars=self._grammars.num_compiled,
+            grammar_compile_s=self._grammars.compile_s,
+            grammar_masks=self._grammars.num_masks,
+            grammar_mask_s=self._grammars.mask_s,
         )
 
     def _blocks_left(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 from cluster.errors import InvalidRequest
 from cluster.models.hf.generation_defaults import GenerationDefaults
 from cluster.sampling import MAX_LOGPROBS, SamplingParams
+from router.api.reading.answer_format import grammar_in
 from router.api.reading.plan import AnswerOptions
 from router.api.reading.schema import ChatRequest, CompletionRequest, SamplingFields
 from router.front.generation_request import (
@@ -50,6 +51,7 @@ def sampling_of(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         stop_token_ids=tuple(request.stop_token_ids or ()),
+        grammar=grammar_in(request),
         **given,
     )
 

@@ -76,6 +76,10 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     skip_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None
 
+    # What the answer is to be: read by answer_format.py.
+    response_format: Any = None
+    structured_outputs: Any = None
+
     # Accepted, without effect here.
     user: str | None = None
     metadata: dict[str, str] | None = None
@@ -97,7 +101,6 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     parallel_tool_calls: Any = None
     functions: Any = None
     function_call: Any = None
-    response_format: Any = None
     use_beam_search: bool | None = None
     detokenize: bool | None = None
     return_token_ids: bool | None = None
@@ -106,11 +109,12 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     bad_words: list[str] | None = None
     logits_processors: Any = None
     logprob_token_ids: Any = None
-    structured_outputs: Any = None
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
+    guided_decoding_backend: Any = None
+    guided_whitespace_pattern: Any = None
     kv_transfer_params: Any = None
     vllm_xargs: Any = None
     repetition_detection: Any = None

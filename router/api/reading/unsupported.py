@@ -14,7 +14,6 @@ _Fields = dict[str, tuple[Any, ...]]
 _EVERYWHERE: _Fields = {
     "functions": ([],),
     "function_call": ("none",),
-    "response_format": ({"type": "text"},),
     "use_beam_search": (False,),
     "detokenize": (True,),
     "return_token_ids": (False,),
@@ -23,15 +22,20 @@ _EVERYWHERE: _Fields = {
     "bad_words": ([],),
     "logits_processors": ([],),
     "logprob_token_ids": ([],),
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
     "kv_transfer_params": ({},),
     "vllm_xargs": ({},),
     "repetition_detection": (),
 }
+_INSTEAD = {
+    "guided_json": 'structured_outputs: {"json": ...}, or response_format',
+    "guided_regex": 'structured_outputs: {"regex": ...}',
+    "guided_choice": 'structured_outputs: {"choice": [...]}',
+    "guided_grammar": 'structured_outputs: {"grammar": ...}',
+    "guided_decoding_backend": "structured_outputs alone; there is one backend",
+    "guided_whitespace_pattern": 'structured_outputs: {"whitespace_pattern": ...}',
+}
+"""Old names of vLLM's, and what to write."""
+_EVERYWHERE |= dict.fromkeys(_INSTEAD, ())
 _CHAT: _Fields = {
     "echo": (False,),
     "documents": ([],),
@@ -73,8 +77,10 @@ class _Unsupported:
             return
         for (name, harmless), value in zip(self._fields.items(), values, strict=True):
             if value is not None and value not in harmless:
+                instead = _INSTEAD.get(name)
+                remedy = "leave it out" if instead is None else f"write {instead}"
                 raise InvalidRequest(
-                    f"{prefix}{name} is not supported by this server; leave it out",
+                    f"{prefix}{name} is not supported by this server; {remedy}",
                     param=f"{prefix}{name}",
                 )
 

@@ -10,6 +10,7 @@ import torch
 import kernels.dispatch.likeliest
 from kernels.dispatch.likeliest import likeliest
 from kernels.reference.row_argmax import row_argmax as reference_argmax
+from tests.kernels.dispatch.test_mask_logits import masks_of
 from tests.kernels.kernel_sets import cpu_set, random
 
 WIDTHS = [1, 7, 16, 128, 1000, 1024, 1025, 5000, 49152]
@@ -72,3 +73,30 @@ def test_on_a_device_a_value_that_is_not_a_number_wins(vocab_size: int) -> None:
     assert ids[:2].tolist() == [2, 0]
     assert values[:2].tolist() == [1.0, 0.0]
     assert bool(values[2].isnan())
+
+
+@pytest.mark.parametrize("width", [1, 16, 31, 33, 100, 1000, 5000])
+@pytest.mark.parametrize("share", [0.02, 0.5, 1.0])
+def test_of_a_masked_row_only_the_tokens_of_its_mask_count(
+    implementation: str, width: int, share: float
+) -> None:
+    logits = random(6, width, dtype=torch.float32).mul(2).round()
+    allowed = torch.rand(4, width, generator=torch.Generator().manual_seed(width)) < share
+    before, rows = logits.clone(), [5, 1, 1, 3]
+    masks = [*masks_of(allowed[:3]), None]
+    expected: list[int | None] = []
+    for row, mask in zip(rows, [*allowed[:3], torch.ones(width, dtype=torch.bool)], strict=True):
+        values = logits[row].masked_fill(~mask, -math.inf)
+        expected.append(int(values.argmax()) if mask.any() else None)
+    assert likeliest(logits, rows, masks) == expected
+    assert torch.equal(logits, before)
+
+
+def test_of_a_masked_row_a_number_that_is_none_counts_where_its_token_may_come(
+    implementation: str,
+) -> None:
+    logits = random(2, 64, dtype=torch.float32)
+    logits[:, 40] = math.nan
+    allowed = torch.zeros(2, 64, dtype=torch.bool)
+    allowed[0, [3, 40]], allowed[1, 3] = True, True
+    assert likeliest(logits, [0, 1], masks_of(allowed)) == [None, 3]

@@ -148,6 +148,54 @@ async def test_chats_and_token_ids_are_inputs_too() -> None:
     assert seen == [b"user:Hi\n", b"Hi"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [
+        ({"json": '{"type": "null"}'}, "json_schema"),
+        ({"regex": "a+"}, "regex"),
+        ({"choice": inference_pb2.Choices(texts=["a", "b"])}, "choice"),
+        ({"grammar": 'start: "a"'}, "grammar"),
+        ({"json_object": True, "whitespace_pattern": " "}, "json_object"),
+    ],
+)
+async def test_what_an_answer_is_to_be_is_asked_as_over_http(
+    asked: dict[str, Any], kind: str
+) -> None:
+    async with running_grpc(says("x")) as front:
+        request = text_request()
+        request.structured_outputs.CopyFrom(inference_pb2.StructuredOutputs(**asked))
+        assert [answer async for answer in front.stub.Generate(request)]
+        grammar = front.source.requests[0].sampling.grammar
+        assert grammar is not None and grammar.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, "exactly one"),
+        ({"json": "{"}, "structured_outputs.json is no JSON"),
+        ({"json": '{"not": {}}'}, "`not` at #"),
+        ({"regex": "a", "disable_any_whitespace": True}, "not of regex"),
+    ],
+)
+async def test_what_cannot_be_followed_is_refused_as_over_http(
+    asked: dict[str, Any], words: str
+) -> None:
+    async with running_grpc(says("x")) as front:
+        request = text_request()
+        request.structured_outputs.CopyFrom(inference_pb2.StructuredOutputs(**asked))
+        status, code, message = await failure_of(front.stub.Generate(request))
+    assert (status, code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_request")
+    assert words in message
+
+
+async def test_what_is_a_routers_word_to_workers_is_not_a_clients() -> None:
+    async with running_grpc(says("x")) as front:
+        request = text_request(grammar=generation_pb2.Grammar(text='start: "a"', kind="grammar"))
+        _, _, message = await failure_of(front.stub.Generate(request))
+    assert "structured_outputs" in message and front.source.requests == []
+
+
 async def test_stop_strings_work_as_over_http() -> None:
     async with running_grpc(talks_forever("ab. ")) as front:
         call = front.stub.Generate(text_request(stop=[". a"]))

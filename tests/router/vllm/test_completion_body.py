@@ -8,8 +8,13 @@ import pytest
 
 from cluster.block_hash import cache_root
 from cluster.errors import InvalidRequest
+from cluster.grammar import Grammar, GrammarKind
+from cluster.wire import grammar_to_wire
 from protos import generation_pb2, handoff_pb2, worker_pb2
-from router.vllm.completion_body import completion_body
+from router.grammar.json_schema import JsonOptions, schema_grammar
+from router.grammar.lark import choice_grammar, json_object_grammar, regex_grammar
+from router.vllm.answer_format import check_version
+from router.vllm.completion_body import completion_body, prefill_body
 from tests.router.planes import PAIRING
 
 MODEL = "smollm2"
@@ -69,3 +74,51 @@ def test_another_workers_answer_is_not_gone_on_with() -> None:
     submit.resume.append(handoff_pb2.BegunChoice(choice=0, token_ids=[5]))
     with pytest.raises(InvalidRequest):
         completion_body(submit, MODEL, SALT)
+
+
+SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
+
+
+@pytest.mark.parametrize(
+    ("grammar", "theirs"),
+    [
+        (schema_grammar(SCHEMA, param="s"), {"json": SCHEMA}),
+        (
+            schema_grammar(SCHEMA, param="s", options=JsonOptions(disable_any_whitespace=True)),
+            {"json": SCHEMA, "disable_any_whitespace": True},
+        ),
+        (
+            schema_grammar(SCHEMA, param="s", options=JsonOptions(whitespace_pattern=" ?")),
+            {"json": SCHEMA, "whitespace_pattern": " ?"},
+        ),
+        (json_object_grammar(param="f"), {"json_object": True}),
+        (choice_grammar(["a", 'b "|" c'], param="c"), {"choice": ["a", 'b "|" c']}),
+    ],
+)
+def test_what_an_answer_is_to_be_is_said_in_vllms_words(grammar: Grammar, theirs: Any) -> None:
+    body = completion_body(submit_of(grammar=grammar_to_wire(grammar)), MODEL, SALT)
+    assert body["structured_outputs"] == theirs
+    assert "structured_outputs" not in prefill_body(body)
+    assert "structured_outputs" not in completion_body(submit_of(), MODEL, SALT)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        regex_grammar("a+", param="r"),
+        Grammar('start: "a"', GrammarKind.LARK),
+        Grammar('start: "a"', GrammarKind.STRUCTURAL_TAG),
+        Grammar('start: "a"', GrammarKind.TOOLS),
+    ],
+)
+def test_what_vllm_reads_in_another_dialect_is_refused_by_its_name(grammar: Grammar) -> None:
+    with pytest.raises(InvalidRequest, match=grammar.kind):
+        completion_body(submit_of(grammar=grammar_to_wire(grammar)), MODEL, SALT)
+
+
+def test_a_vllm_that_would_leave_the_format_out_is_not_asked() -> None:
+    for version in ("vLLM 0.11.0", "vLLM 0.33.0", "vLLM 1.0"):
+        check_version(version)
+    for version in ("vLLM 0.10.2", "vLLM 0.9.1rc1", ""):
+        with pytest.raises(InvalidRequest, match=r"since 0\.11"):
+            check_version(version)

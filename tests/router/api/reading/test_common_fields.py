@@ -52,8 +52,12 @@ REFUSED = {
     "allowed_token_ids": [1],
     "bad_words": ["no"],
     "logits_processors": ["x"],
-    "structured_outputs": {"json": {}},
     "guided_json": {},
+    "guided_regex": "a",
+    "guided_choice": ["a"],
+    "guided_grammar": 'start: "a"',
+    "guided_decoding_backend": "auto",
+    "guided_whitespace_pattern": " ",
     "kv_transfer_params": {"do_remote_decode": True},
     "vllm_xargs": {"a": 1},
 }

@@ -1,0 +1,41 @@
+"""What an answer must be: a grammar, as text that llguidance compiles.
+
+The router makes it of a client's wish, checks it and tries it out; engines compile it again.
+Whether a token may come is a function of the grammar and of the tokens before it, so nothing but
+the text travels.
+"""
+
+from __future__ import annotations
+
+import enum
+from hashlib import blake2b
+
+import msgspec
+
+DIGEST_BYTES = 16
+
+
+class GrammarKind(enum.StrEnum):
+    """What the client asked with: for messages and metrics, it changes no mask."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    REGEX = "regex"
+    CHOICE = "choice"
+    LARK = "grammar"
+    STRUCTURAL_TAG = "structural_tag"
+    TOOLS = "tools"
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """Equal texts are equal grammars. Not checked here: what enters a router is checked there, what
+    enters a worker is bounded by `worker/admission.py`."""
+
+    text: str
+    """Lark in llguidance's dialect, or its JSON: `{"grammars": [{"json_schema": ...}]}`."""
+    kind: GrammarKind
+
+    @property
+    def digest(self) -> bytes:
+        """DIGEST_BYTES of the text: the name of what is made of it."""
+        return blake2b(self.text.encode(), digest_size=DIGEST_BYTES).digest()

@@ -1,0 +1,65 @@
+"""Grammars as llguidance follows them: one tokenizer of a model and one set of limits, for routers
+that try grammars out and for engines that follow them.
+
+Its matchers never raise: after every call that may have failed their error is to be asked for.
+"""
+
+from __future__ import annotations
+
+import json
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from cluster.errors import InvalidRequest, UnsupportedModel
+from cluster.grammar import Grammar
+from cluster.models.card import ModelCard
+from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
+
+MAX_LEXER_STATES = 16_384
+"""Of one grammar, one or two kB each."""
+LIMITS = LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+"""Beside it the library's own: 20 ms for a grammar's lexer, 14 ms of lexing and 2.5 ms of parsing
+for one mask. What they do not see, a trial in a process of its own does."""
+MAX_ERROR_CHARS = 300
+_SILENT = 0
+
+
+def load_grammar_tokenizer(
+    card: ModelCard, loaded: CheckpointTokenizer | None = None
+) -> LLTokenizer:
+    """About half a second, of which most holds the interpreter; 35 MB for 49,000 tokens. It knows
+    all ends of text that the card has. `loaded`: the card's, where it is there already. Raises
+    BadCheckpoint or UnsupportedModel."""
+    if not card.eos_token_ids:
+        raise UnsupportedModel(
+            f"{card.name} has no end of sequence, by which an answer with a grammar ends"
+        )
+    text = (loaded or load_tokenizer(card)).backend.to_str()
+    try:
+        return LLTokenizer(text, n_vocab=card.config.vocab_size, eos_token=list(card.eos_token_ids))
+    except Exception as error:  # the library raises nothing narrower
+        raise UnsupportedModel(
+            f"the tokenizer of {card.name} cannot follow grammars: {error}"
+        ) from error
+
+
+def compiled(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:
+    """At its beginning. Raises InvalidRequest with what the library says. It may take long, hang or
+    crash for what nobody has tried out; it does not hold the interpreter."""
+    matcher = LLMatcher(tokenizer, grammar.text, log_level=_SILENT, limits=LIMITS)
+    if error := matcher.get_error():
+        raise InvalidRequest(
+            f"the {grammar.kind} cannot be followed: {in_short(error)}", param=grammar.kind
+        )
+    return matcher
+
+
+def in_short(error: str) -> str:
+    """What the library says, for a message: on one line, and not all of a vocabulary."""
+    line = " ".join(error.replace("<non-verbose/>", "").split())
+    return line if len(line) <= MAX_ERROR_CHARS else f"{line[:MAX_ERROR_CHARS]}..."
+
+
+def json_grammar_text(schema: object) -> str:
+    """A schema, with its `x-guidance`, as the library's grammar."""
+    return json.dumps({"grammars": [{"json_schema": schema}]}, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""What an answer must be: grammars, and which tokens they let come."""

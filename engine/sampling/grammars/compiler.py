@@ -1,0 +1,103 @@
+"""Grammars, compiled beside the engine's thread and kept for whoever asks with the same text.
+
+    compile -> CompiledGrammar: asked for -> ready, or an error
+                                             '-> start: a matcher for each sequence
+
+The model's tokenizer for grammars is loaded first, in the same thread, while weights are read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import llguidance.numpy
+from llguidance import LLMatcher, LLTokenizer
+
+from cluster.deadline import Clock
+from cluster.errors import GrammarFailed, SplitserveError
+from cluster.grammar import Grammar
+from cluster.models.text.grammars import compiled, in_short
+from engine.sampling.grammars.meter import GrammarMeter
+
+MAX_KEPT = 64
+"""The least lately asked for go first; those that run keep theirs."""
+
+
+class CompiledGrammar:
+    """One grammar, from the moment when it was asked for. The engine's thread alone."""
+
+    def __init__(self, first: Future[LLMatcher]) -> None:
+        self._first = first
+        self._is_fine = False
+
+    @property
+    def is_ready(self) -> bool:
+        """`start` may be called, or there is an error."""
+        return self._is_fine or self._first.done()
+
+    @property
+    def error(self) -> SplitserveError | None:
+        """Why it cannot be followed; None: it can, or nobody knows yet."""
+        if self._is_fine or not self._first.done():
+            return None
+        cause = self._first.exception()
+        self._is_fine = cause is None
+        if cause is None:
+            return None
+        if isinstance(cause, SplitserveError):
+            return cause
+        return GrammarFailed(f"its grammar could not be compiled: {cause!r}")
+
+    def start(self) -> LLMatcher:
+        """At the beginning of an answer; waits where it is not ready. Raises its error."""
+        return self._first.result().deep_copy()
+
+
+class GrammarCompiler:
+    """One engine's. `close` once, when nobody asks any more."""
+
+    def __init__(
+        self, load: Callable[[], LLTokenizer], *, clock: Clock = time.perf_counter
+    ) -> None:
+        """`load` is called once, at once, in the compiling thread."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars")
+        self._tokenizer = self._pool.submit(load)
+        self._kept: OrderedDict[bytes, CompiledGrammar] = OrderedDict()
+        self._clock = clock
+        self.meter = GrammarMeter()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while something is compiled: ask again soon."""
+        return not all(grammar.is_ready for grammar in self._kept.values())
+
+    def compile(self, grammar: Grammar) -> CompiledGrammar:
+        """Returns at once."""
+        digest = grammar.digest
+        found = self._kept.get(digest)
+        if found is None:
+            found = CompiledGrammar(self._pool.submit(self._compile, grammar))
+            self._kept[digest] = found
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        elif found.is_ready:
+            self._kept.move_to_end(digest)
+        return found
+
+    def close(self) -> None:
+        """What is compiled at this moment is not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _compile(self, grammar: Grammar) -> LLMatcher:
+        tokenizer, began_s = self._tokenizer.result(), self._clock()
+        matcher = compiled(tokenizer, grammar)
+        bits = llguidance.numpy.allocate_token_bitmask(1, tokenizer.vocab_size)
+        llguidance.numpy.fill_next_token_bitmask(matcher, bits)  # its copies know what this finds
+        if error := matcher.get_error():
+            raise GrammarFailed(f"its grammar cannot be followed: {in_short(error)}")
+        self.meter.num_compiled += 1
+        self.meter.compile_s += self._clock() - began_s
+        return matcher

@@ -1,0 +1,19 @@
+"""Bans the tokens that masks leave out, on whatever device the logits are;
+`kernels/reference/mask_logits.py` is what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernels.cpu.mask_logits import mask_logits as cpu_mask
+from kernels.reference.mask_logits import mask_logits as reference_mask
+
+
+def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+    """In place; masks are on the host."""
+    if logits.is_cpu:
+        cpu_mask(logits, rows, masks)
+    else:
+        reference_mask(logits, rows, masks)

@@ -1,0 +1,48 @@
+"""Tokens that may not come get -infinity: bit i % 32 of word i // 32 says whether token i may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernels.door import require, require_dtype
+
+WORD_BITS = 32
+
+
+def check_masks(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+    """The door: logits float32 [num_logits, vocab_size]; for each of `rows` a mask, int32
+    [num_words] on the host."""
+    require_dtype("logits", logits, torch.float32)
+    require(len(rows) == len(masks), f"{len(rows)} rows and {len(masks)} masks; needed: as many")
+    require(
+        not rows or 0 <= min(rows) <= max(rows) < logits.shape[0],
+        f"rows {list(rows)[:8]} of {logits.shape[0]}",
+    )
+    words = num_words(logits.shape[1])
+    for mask in masks:
+        require_dtype("a mask", mask, torch.int32)
+        require(
+            mask.is_cpu and mask.is_contiguous() and mask.shape == (words,),
+            f"a mask has shape {tuple(mask.shape)}; needed: ({words},), contiguous, on the host",
+        )
+
+
+def num_words(vocab_size: int) -> int:
+    """Of one mask."""
+    return -(-vocab_size // WORD_BITS)
+
+
+@torch.inference_mode()  # a runner's logits may be of that mode, and are changed in no other
+def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+    """In place; other rows are left as they are. See `check_masks`."""
+    check_masks(logits, rows, masks)
+    if not rows:
+        return
+    words = torch.stack(list(masks)).to(logits.device)  # [num_rows, num_words]
+    shifts = torch.arange(WORD_BITS, dtype=torch.int32, device=logits.device)
+    bits = (words[:, :, None] >> shifts) & 1  # [num_rows, num_words, WORD_BITS]
+    is_banned = bits.flatten(1)[:, : logits.shape[1]] == 0  # [num_rows, vocab_size]
+    index = torch.tensor(list(rows), device=logits.device)
+    logits[index] = logits[index].masked_fill(is_banned, -torch.inf)

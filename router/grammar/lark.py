@@ -1,0 +1,81 @@
+"""Grammars in Lark, in llguidance's dialect: a client's own, and those that are made of regular
+expressions, choices and nothing but JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from llguidance import LLMatcher
+
+from cluster.grammar import Grammar, GrammarKind
+from router.grammar.json_schema import AS_IT_COMES, JsonOptions, schema_grammar
+from router.grammar.limits import (
+    MAX_CHOICES_OF_TEXT,
+    MAX_LARK_DEPTH,
+    MAX_LARK_RULES,
+    check_at_most,
+    check_size,
+    refuse,
+)
+
+_RULE = re.compile(r"^[ \t]*[?!]?[A-Za-z_]\w*[^:\n\"/]*:", re.MULTILINE)
+
+
+def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK) -> Grammar:
+    """Raises InvalidRequest; what is wrong in it otherwise, a trial finds.
+
+    `kind`: another one where it was made here, of parts that were checked."""
+    check_size(text, param)
+    check_at_most(len(_RULE.findall(text)), MAX_LARK_RULES, "rules", param)
+    _check_depth(text, param)
+    if kind is GrammarKind.LARK and "x-guidance" in text:
+        refuse(f"{param}: `x-guidance` is not supported in a grammar", param)
+    if text.lstrip().startswith("{"):
+        refuse(f"{param} is no Lark grammar: it has no rule `start`", param)
+    return Grammar(text, kind)
+
+
+def regex_grammar(pattern: str, *, param: str) -> Grammar:
+    """The whole answer matches it, with or without `^` and `$`."""
+    check_size(pattern, param)
+    whole = pattern.removeprefix("^")
+    if whole.endswith("$") and not whole.endswith("\\$"):
+        whole = whole[:-1]
+    text = LLMatcher.grammar_from_regex(whole)
+    return Grammar(check_size(text, param), GrammarKind.REGEX)
+
+
+def choice_grammar(choices: Sequence[str], *, param: str) -> Grammar:
+    """The answer is one of these texts."""
+    if not choices:
+        refuse(f"{param} is empty; name at least one text", param)
+    check_at_most(len(choices), MAX_CHOICES_OF_TEXT, "choices", param)
+    text = "start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+    return Grammar(check_size(text, param), GrammarKind.CHOICE)
+
+
+def choices_in(grammar: Grammar) -> list[str]:
+    """The inverse of `choice_grammar`."""
+    decoder, rest, found = json.JSONDecoder(), grammar.text.removeprefix("start: "), list[str]()
+    while rest:
+        choice, end = decoder.raw_decode(rest)
+        found.append(choice)
+        rest = rest[end:].removeprefix(" | ")
+    return found
+
+
+def json_object_grammar(*, param: str, options: JsonOptions = AS_IT_COMES) -> Grammar:
+    """Any object."""
+    anything: dict[str, Any] = {"type": "object"}
+    return schema_grammar(anything, param=param, kind=GrammarKind.JSON_OBJECT, options=options)
+
+
+def _check_depth(text: str, param: str) -> None:
+    depth = deepest = 0
+    for char in re.sub(r"[^()\[\]{}]", "", text):
+        depth += 1 if char in "([{" else -1
+        deepest = max(deepest, depth)
+    check_at_most(deepest, MAX_LARK_DEPTH, "brackets in each other", param)

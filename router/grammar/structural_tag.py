@@ -1,0 +1,116 @@
+"""Free text with parts that follow a schema: each begins with a trigger, and is one of the
+structures that begin so.
+
+    {"type": "structural_tag", "triggers": ["<f="],
+     "structures": [{"begin": "<f=add>", "schema": {...}, "end": "</f>"}]}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cluster.errors import InvalidRequest
+from cluster.grammar import Grammar, GrammarKind
+from router.grammar.json_schema import json_in_lark
+from router.grammar.lark import lark_grammar
+from router.grammar.limits import check_at_most, refuse
+
+MAX_TRIGGERS = 16
+MAX_STRUCTURES = 64
+_RESERVED = re.compile(r"([.^$*+?()\[\]{}\\|/&~\-<>\"#\s])")
+
+
+class Structure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of part."""
+
+    begin: str
+    schema: Any
+    end: str
+
+
+class StructuralTag(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As vLLM takes it."""
+
+    structures: list[Structure]
+    triggers: list[str]
+    type: str = "structural_tag"
+
+
+def structural_tag_grammar(asked: Any, *, param: str) -> Grammar:
+    """`asked`: plain JSON values. Raises InvalidRequest."""
+    if isinstance(asked, dict) and "format" in asked:
+        refuse(f"{param}: `format` is not supported; use structures and triggers", param)
+    try:
+        tag = msgspec.convert(asked, StructuralTag)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{param} is no structural tag: {error}", param=param) from None
+    check_at_most(len(tag.triggers), MAX_TRIGGERS, "triggers", param)
+    check_at_most(len(tag.structures), MAX_STRUCTURES, "structures", param)
+    return lark_grammar(_lark(tag, param), param=param, kind=GrammarKind.STRUCTURAL_TAG)
+
+
+def _lark(tag: StructuralTag, param: str) -> str:
+    parts = [_parts_of(i, trigger, tag, param) for i, trigger in enumerate(tag.triggers)]
+    if not parts or not tag.structures:
+        refuse(f"{param} needs at least one trigger and one structure", param)
+    names = " | ".join(f"part_{i}" for i in range(len(parts)))
+    return "\n".join([f"start: ({names})* TAIL", f"TAIL: {_without(tag.triggers)}", *parts])
+
+
+def _parts_of(index: int, trigger: str, tag: StructuralTag, param: str) -> str:
+    """The rules of one trigger. Text ends with the first trigger that it comes to."""
+    if not trigger:
+        refuse(f"{param} has an empty trigger", param)
+    bodies = [
+        _body(structure, trigger, param)
+        for structure in tag.structures
+        if _trigger_of(structure, tag.triggers, param) == trigger
+    ]
+    if not bodies:
+        refuse(f"{param}: no structure begins with the trigger {trigger[:80]!r}", param)
+    others = [other for other in tag.triggers if other != trigger]
+    before = f"{_without(others)} & " if others else ""
+    rules = [
+        f"part_{index}: begin_{index} ({' | '.join(bodies)})",
+        f"begin_{index}[lazy]: BEGIN_{index}",
+        f"BEGIN_{index}: {before}/(?s:.*){_regex(trigger)}/",
+    ]
+    return "\n".join(rules)
+
+
+def _body(structure: Structure, trigger: str, param: str) -> str:
+    begin = structure.begin[len(trigger) :]
+    schema = json_in_lark(structure.schema, param=param)
+    pieces = [_quoted(begin), schema, _quoted(structure.end)]
+    return " ".join(piece for piece in pieces if piece)
+
+
+def _trigger_of(structure: Structure, triggers: Sequence[str], param: str) -> str:
+    """The one that it begins with. Raises InvalidRequest where there is none, or several."""
+    found = [trigger for trigger in triggers if structure.begin.startswith(trigger)]
+    if len(found) != 1:
+        refuse(
+            f"{param}: {structure.begin[:80]!r} begins with {len(found)} of the triggers; "
+            "needed: one",
+            param,
+        )
+    return found[0]
+
+
+def _without(triggers: Sequence[str]) -> str:
+    """A term: text in which no trigger is."""
+    some = "|".join(_regex(trigger) for trigger in triggers)
+    return f"/(?s:.*)/ & ~/(?s:.*)({some})(?s:.*)/"
+
+
+def _regex(text: str) -> str:
+    return _RESERVED.sub(lambda found: rf"\x{{{ord(found[0]):x}}}", text)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else ""

@@ -1,0 +1,70 @@
+"""Masks of tokens: what they leave out cannot come, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kernels.cpu.mask_logits
+from kernels.dispatch.mask_logits import mask_logits
+from kernels.reference.mask_logits import mask_logits as reference_mask
+from kernels.reference.mask_logits import num_words
+from tests.kernels.kernel_sets import cpu_set, random
+
+WIDTHS = [1, 7, 16, 17, 31, 32, 33, 48, 100, 1000, 5000]
+
+
+@pytest.fixture(params=["torch", "avx512"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    cpu_set(request.param)
+    if request.param == "torch":
+        monkeypatch.setattr(kernels.cpu.mask_logits, "native_library", lambda: None)
+    return str(request.param)
+
+
+def masks_of(allowed: torch.Tensor) -> list[torch.Tensor]:
+    """bool [num_rows, vocab_size] -> words, written out bit by bit."""
+    masks = []
+    for row in allowed.tolist():
+        words = [0] * num_words(len(row))
+        for token, may_come in enumerate(row):
+            words[token // 32] |= int(may_come) << (token % 32)
+        masks.append(torch.tensor(words, dtype=torch.int64).to(torch.int32))
+    return masks
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
+def test_what_a_mask_leaves_out_cannot_come(implementation: str, width: int, share: float) -> None:
+    generator = torch.Generator().manual_seed(width)
+    logits = random(6, width, dtype=torch.float32)
+    before, rows = logits.clone(), [4, 0, 5]
+    allowed = torch.rand(3, width, generator=generator) < share
+    mask_logits(logits, rows, masks_of(allowed))
+    expected = before.clone()
+    expected[rows] = before[rows].masked_fill(~allowed, -torch.inf)
+    assert torch.equal(logits, expected)
+    reference_mask(before, rows, masks_of(allowed))
+    assert torch.equal(before, expected)
+
+
+def test_rows_of_a_wider_tensor_are_masked_in_place(implementation: str) -> None:
+    whole = random(3, 64, dtype=torch.float32)
+    before = whole.clone()
+    mask_logits(whole[:, :40], [1], [torch.zeros(2, dtype=torch.int32)])
+    assert whole[1, :40].isneginf().all()
+    whole[1, :40] = before[1, :40]
+    assert torch.equal(whole, before)
+
+
+def test_masks_of_another_size_or_for_no_row_are_refused(implementation: str) -> None:
+    logits = random(2, 64, dtype=torch.float32)
+    for rows, masks in [
+        ([0], [torch.zeros(1, dtype=torch.int32)]),
+        ([0], [torch.zeros(2, dtype=torch.int64)]),
+        ([2], [torch.zeros(2, dtype=torch.int32)]),
+        ([0, 1], [torch.zeros(2, dtype=torch.int32)]),
+    ]:
+        with pytest.raises(ValueError):
+            mask_logits(logits, rows, masks)
+    mask_logits(logits, [], [])

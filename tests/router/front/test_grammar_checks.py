@@ -1,0 +1,82 @@
+"""What became of a grammar's trial is remembered, with bounds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cluster.errors import GrammarFailed, InvalidRequest, NotReady, SplitserveError
+from cluster.grammar import Grammar, GrammarKind
+from router.front import grammar_checks
+from router.front.caller import NOBODY, Caller
+from router.front.grammar_checks import GrammarChecks
+from router.text_worker.in_process import InProcessText
+from tests.router.front_fakes import byte_model
+
+FINE, WRONG = Grammar("fine", GrammarKind.LARK), Grammar("wrong", GrammarKind.LARK)
+
+
+class Trials(InProcessText):
+    """Answers as it is told, when it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(byte_model())
+        self.asked: list[str] = []
+        self.errors: dict[str, SplitserveError] = {}
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def try_grammar(self, grammar: Grammar, caller: Caller = NOBODY) -> None:
+        self.asked.append(grammar.text)
+        await self.may_answer.wait()
+        if (error := self.errors.get(grammar.text)) is not None:
+            raise error
+
+
+async def test_a_grammar_is_tried_out_once() -> None:
+    trials, refusals = Trials(), list[str]()
+    trials.errors["wrong"] = InvalidRequest("no such rule", param="grammar")
+    checks = GrammarChecks(trials, refusals.append)
+    for _ in range(3):
+        await checks.check(FINE, NOBODY)
+        with pytest.raises(InvalidRequest, match="no such rule") as refused:
+            await checks.check(WRONG, NOBODY)
+        assert refused.value.param == "grammar"
+    assert trials.asked == ["fine", "wrong"] and refusals == ["invalid"] * 3
+
+
+async def test_those_who_come_meanwhile_wait_for_the_same_trial() -> None:
+    trials = Trials()
+    trials.may_answer.clear()
+    checks = GrammarChecks(trials, lambda reason: None)
+    waiting = [asyncio.ensure_future(checks.check(FINE, NOBODY)) for _ in range(4)]
+    while not trials.asked:
+        await asyncio.sleep(0)
+    waiting[0].cancel()
+    trials.may_answer.set()
+    done = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(done[0], asyncio.CancelledError) and done[1:] == [None] * 3
+    assert trials.asked == ["fine"]
+
+
+async def test_what_nobody_knows_is_tried_again() -> None:
+    trials, refusals = Trials(), list[str]()
+    trials.errors["fine"] = NotReady("in no time")
+    checks = GrammarChecks(trials, refusals.append)
+    with pytest.raises(NotReady):
+        await checks.check(FINE, NOBODY)
+    trials.errors = {"wrong": GrammarFailed("too slow")}
+    await checks.check(FINE, NOBODY)
+    with pytest.raises(GrammarFailed):
+        await checks.check(WRONG, NOBODY)
+    assert trials.asked == ["fine", "fine", "wrong"] and refusals == ["untried", "costly"]
+
+
+async def test_so_many_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_checks, "MAX_REMEMBERED", 2)
+    trials = Trials()
+    checks = GrammarChecks(trials, lambda reason: None)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        await checks.check(Grammar(text, GrammarKind.LARK), NOBODY)
+    assert trials.asked == ["a", "b", "c", "b"]

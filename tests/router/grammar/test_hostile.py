@@ -1,0 +1,74 @@
+"""Hostile grammars: most are refused before any work, others in a process that may die of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.errors import InvalidRequest
+from cluster.grammar import Grammar
+from router.grammar.json_schema import schema_grammar
+from router.text_worker.grammar_trial import CPU_S, try_apart
+from tests.router.grammar.hostile import makers, past_the_checks
+from tests.router.grammar.matching import tokenizer
+
+HERE_S = 0.02
+"""On the event loop."""
+ALL_S = 0.3
+"""Of a core, in this process and in the one that is forked."""
+MAKERS, PAST = makers(), past_the_checks()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> Iterator[None]:
+    tokenizer()
+    yield
+
+
+def cores_s() -> float:
+    """Seconds of cores, of ended children too: a busy machine takes longer, and this not more."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+def test_there_are_thirty() -> None:
+    assert len(MAKERS) >= 30
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_hostile_grammar_is_refused_soon_and_holds_nobody(name: str) -> None:
+    began_s, refused = cores_s(), None
+    grammar: Grammar | None = None
+    try:
+        grammar = MAKERS[name]()
+    except InvalidRequest as error:
+        refused = error
+    here_s = cores_s() - began_s
+    if grammar is not None:
+        with pytest.raises(InvalidRequest):
+            try_apart(tokenizer(), grammar)
+    else:
+        assert refused is not None and len(refused.message) < 600
+    assert here_s < HERE_S
+    assert cores_s() - began_s < ALL_S
+
+
+@pytest.mark.parametrize("name", PAST)
+def test_what_would_pass_the_checks_dies_in_its_own_process(name: str) -> None:
+    began_s = cores_s()
+    with pytest.raises(InvalidRequest):
+        try_apart(tokenizer(), PAST[name])
+    assert cores_s() - began_s < CPU_S + 0.1
+    try_apart(tokenizer(), schema_grammar({"type": "object"}, param="schema"))
+
+
+def test_the_largest_schema_that_may_come_is_looked_through_at_once() -> None:
+    properties = {
+        f"p{i}": {"type": "object", "properties": {"a": {"$ref": "#"}}} for i in range(500)
+    }
+    began_s = cores_s()
+    schema_grammar({"type": "object", "properties": properties}, param="schema")
+    assert cores_s() - began_s < HERE_S

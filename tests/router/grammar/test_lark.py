@@ -1,0 +1,110 @@
+"""Grammars that are no schemas: regular expressions, choices, Lark, and text with tags in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.errors import InvalidRequest
+from cluster.grammar import GrammarKind
+from router.grammar.json_schema import json_in_lark
+from router.grammar.lark import choice_grammar, choices_in, lark_grammar, regex_grammar
+from router.grammar.structural_tag import structural_tag_grammar
+from tests.router.grammar.matching import accepts
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "other"),
+    [
+        ("a+", "aaa", "baa"),
+        ("^a/b$", "a/b", "xa/b"),
+        (r"\d{3}-\d+", "123-4", "12-4"),
+        (r"cost\$", "cost$", "cost"),
+        ("a|b", "b", "ab"),
+        ("[^/]+/x", "q/x", "/x"),
+        ("é猫?", "é猫", "猫"),
+    ],
+)
+def test_an_expression_is_of_the_whole_answer(pattern: str, text: str, other: str) -> None:
+    grammar = regex_grammar(pattern, param="regex")
+    assert accepts(grammar, text) and not accepts(grammar, other)
+
+
+def test_a_choice_is_one_of_its_texts_whatever_they_contain() -> None:
+    texts = ["a", 'b | "c"', "é\n😀", "\\d+", "/", "<|im_end|>x"]
+    grammar = choice_grammar(texts, param="choice")
+    assert all(accepts(grammar, text) for text in texts[:5])
+    assert not accepts(grammar, "b") and not accepts(grammar, "7")
+    assert choices_in(grammar) == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('start: %json {"x-guidance": {"lenient": true}}', "x-guidance"),
+        ('{"grammars": []}', "no rule `start`"),
+        ("start: " + "(" * 65 + '"a"' + ")" * 65, "brackets"),
+        ("\n".join(f"r{i}: r{i + 1}" for i in range(300)), "rules"),
+        ("start: /a/" + " " * 40_000, "bytes"),
+    ],
+)
+def test_lark_is_kept_within_limits(text: str, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words) as refused:
+        lark_grammar(text, param="grammar")
+    assert refused.value.param == "grammar"
+
+
+def test_a_checked_schema_can_stand_in_lark() -> None:
+    number = json_in_lark({"type": "integer", "uniqueItems": False}, param="tools[0]")
+    grammar = lark_grammar(f'start: "f(" {number} ")"', param="tools", kind=GrammarKind.TOOLS)
+    assert accepts(grammar, "f(12)") and not accepts(grammar, "f(x)")
+    with pytest.raises(InvalidRequest, match="not"):
+        json_in_lark({"not": {}}, param="tools[0]")
+
+
+TAG = {
+    "type": "structural_tag",
+    "triggers": ["<fn=", "[go"],
+    "structures": [
+        {"begin": "<fn=a>", "schema": {"type": "integer"}, "end": "</fn>"},
+        {"begin": "<fn=b>", "schema": {"type": "boolean"}, "end": "</fn>"},
+        {"begin": "[go]", "schema": {"type": "array"}, "end": ""},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_right"),
+    [
+        ("hello", True),
+        ("", True),
+        ("hello <fn=a>12</fn> bye", True),
+        ("<fn=b>true</fn><fn=a>1</fn>", True),
+        ("a [go][1, 2] x", True),
+        ("<fn", True),
+        ("<fn=b>12</fn>", False),
+        ("<fn=c>", False),
+        ("hello <fn=a>12</fn> <fn=", False),
+        ("[go]1", False),
+        ("[gox]", False),
+    ],
+)
+def test_text_is_free_up_to_a_trigger_and_bound_from_there(text: str, is_right: bool) -> None:
+    assert accepts(structural_tag_grammar(TAG, param="tag"), text) is is_right
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"triggers": []}, "at least one"),
+        ({"triggers": ["<fn=", "<fn=a"]}, "2 of the triggers"),
+        ({"triggers": ["<fn=", "[go", "??"]}, "no structure begins"),
+        ({"triggers": ["<fn=", "[go", ""]}, "trigger"),
+        ({"structures": [{"begin": "x", "schema": {}, "end": ""}]}, "0 of the triggers"),
+        ({"format": {}}, "`format` is not supported"),
+        ({"more": 1}, "more"),
+        ({"structures": [{"begin": "<fn=a", "schema": {"not": {}}, "end": ""}]}, "not"),
+    ],
+)
+def test_a_tag_that_cannot_be_followed_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        structural_tag_grammar({**TAG, **changes}, param="tag")
