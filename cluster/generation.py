@@ -49,6 +49,10 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    accepted_prediction_tokens: int = 0
+    """Of those generated, the ones that were guessed from the client's prediction."""
+    rejected_prediction_tokens: int = 0
+    """Guessed from it and wrong; not among `completion_tokens`."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

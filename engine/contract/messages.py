@@ -122,6 +122,10 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
+    draft_tokens: int = 0
+    """Guessed and verified, over all choices."""
+    accepted_draft_tokens: int = 0
+    """Of those, the ones that were right."""
     error_code: str = ""
     error_message: str = ""
 
@@ -167,6 +171,19 @@ class ExpertNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """Rebalances that were given up, to be tried again."""
 
 
+class DraftNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of drafts since the engine's start."""
+
+    tried: list[int] = []
+    """Tokens verified, by their place in the draft."""
+    kept: list[int] = []
+    """Those that were right."""
+    num_steps: int = 0
+    """Of sequences: each that was in a step with drafts counts as one."""
+    num_tokens: int = 0
+    """That these gave."""
+
+
 class Frame(msgspec.Struct, kw_only=True):
     """What one step produced."""
 
@@ -184,6 +201,8 @@ class Frame(msgspec.Struct, kw_only=True):
     load: EngineLoad | None = None
     experts: ExpertNumbers | None = None
     """When they have changed."""
+    drafts: DraftNumbers | None = None
+    """When they have changed, with the load."""
     kv_transport: str = ""
     """The transport in use, in words, once it is known."""
     rank_waits: list[RankWait] = []

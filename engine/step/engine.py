@@ -25,17 +25,20 @@ from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
+from engine.step.drafting.drafter import MakeDrafter
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
+from engine.step.speculation import speculation_of, why_none
 from engine.step.step_planner import StepPlanner
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
 from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice
+from engine.step.verification import Verification
 from engine.step.warm_list import WarmList
 
 _LOG = structlog.get_logger()
@@ -58,8 +61,13 @@ class Engine:
         clock: Clock = time.monotonic,
         has_reads: HasReads = no_reads,
         core_clock: Clock | None = None,
+        make_drafter: MakeDrafter | None = None,
     ) -> None:
-        """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows."""
+        """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows.
+        `make_drafter`: of every sequence, whatever the options say; None: as they say.
+
+        Raises ConfigError for drafts that were asked for by name and cannot be.
+        """
         self._clock = clock
         self.placement = Placement(
             replica.homes,
@@ -71,8 +79,16 @@ class Engine:
         self.table = RequestTable(clock, has_reads)
         self._meter = LoadMeter(core_clock)
         self._writer = FrameWriter(self.table)
+        speculation = speculation_of(replica, options, make_drafter)
+        self.why_no_drafts = None if speculation is not None else why_none(replica, options)
+        """In words; None: sequences are drafted for."""
         self._planner = StepPlanner(
-            options, self.table, self.placement, writer=self._writer, costs=self._meter.costs
+            options,
+            self.table,
+            self.placement,
+            writer=self._writer,
+            costs=self._meter.costs,
+            speculation=speculation,
         )
         self._token_choice = TokenChoice(replica, self.table, self._writer, clock=clock)
         self._commands = CommandHandler(
@@ -82,12 +98,14 @@ class Engine:
             placement=self.placement,
             token_choice=self._token_choice,
         )
+        self._verification = Verification(self.placement, self.table, self._token_choice)
         self._computation = Computation(
             replica.runner,
             self._batches,
             placement=self.placement,
             table=self.table,
             token_choice=self._token_choice,
+            verification=self._verification,
             writer=self._writer,
         )
         self._ahead = self._run_ahead_of(replica)
@@ -247,6 +265,10 @@ class Engine:
         is_ahead = self._is_ahead  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
+        verified = self._verification.take_last() if plan.drafts else None
+        if verified is not None:
+            self._meter.end_drafted(self._clock(), has_work=work_left, verified=verified)
+            return
         self._meter.end(
             self._clock(),
             has_work=work_left and not is_ahead,
@@ -258,5 +280,7 @@ class Engine:
     def _publish(self) -> Frame:
         self._writer.frame.cache = self.placement.cache.take_change()
         self._writer.frame.load = self.load.due(at_once=bool(self._writer.frame.ended))
+        if self._writer.frame.load is not None:
+            self._writer.frame.drafts = self._verification.counts.take()
         self._writer.frame.places = self._queue.due()
         return self._writer.take()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from cluster.block_hash import chain_names, pack_tokens
 from engine.memory.lease import BlockLease
+from engine.step.drafting.drafter import Drafter
 from engine.step.requests.lifecycle import Life
 
 
@@ -22,6 +23,7 @@ class Sequence:
         "arrival",
         "cache_root",
         "choice",
+        "drafter",
         "lease",
         "life",
         "num_computed",
@@ -45,6 +47,8 @@ class Sequence:
         """Rows of the prompt whose logits have scored the next token; None: nobody asked."""
         self.lease: BlockLease | None = None
         self.life = life
+        self.drafter: Drafter | None = None
+        """Guesses its next tokens; None: nobody does, or not yet."""
         self._names: list[bytes] = []
 
     @property
