@@ -141,7 +141,10 @@ class GenerationEndpoint:
             begin=partial(self._events, prepared),
             shape=shape,
             envelope=envelope,
-            tally=Tally([len(each.routed.token_ids) for each in prepared]),
+            tally=Tally(
+                [len(each.routed.token_ids) for each in prepared],
+                is_predicted=any(each.routed.prediction for each in prepared),
+            ),
             num_choices=prepared[0].routed.sampling.n,
             num_prompts=len(prepared),
             options=options,

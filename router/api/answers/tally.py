@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from cluster.generation import Timing
-from router.api.answers.bodies import PromptTokensDetails, UsageBody
+from router.api.answers.bodies import CompletionTokensDetails, PromptTokensDetails, UsageBody
 from router.dispatch.stream import Completed
 from router.text.choice import TextDelta
 
@@ -13,11 +15,13 @@ from router.text.choice import TextDelta
 class Tally:
     """Adds up what the pipeline tells. `timing` is the last prompt's to end."""
 
-    def __init__(self, prompt_tokens: Sequence[int]) -> None:
-        """`prompt_tokens`: the length of every prompt."""
+    def __init__(self, prompt_tokens: Sequence[int], *, is_predicted: bool = False) -> None:
+        """`prompt_tokens`: the length of every prompt; `is_predicted`: the client has said what it
+        expects, and is told what came of it."""
         self._prompt_tokens = sum(prompt_tokens)
         self._choice_tokens: dict[int, int] = {}
         self._cached_tokens = 0
+        self._predicted = CompletionTokensDetails(0, 0) if is_predicted else msgspec.UNSET
         self.timing = Timing()
 
     def count(self, index: int, delta: TextDelta) -> None:
@@ -26,7 +30,11 @@ class Tally:
 
     def end(self, event: Completed) -> None:
         """One prompt is over."""
-        self._cached_tokens += event.usage.cached_tokens
+        usage = event.usage
+        self._cached_tokens += usage.cached_tokens
+        if self._predicted is not msgspec.UNSET:
+            self._predicted.accepted_prediction_tokens += usage.accepted_prediction_tokens
+            self._predicted.rejected_prediction_tokens += usage.rejected_prediction_tokens
         self.timing = event.timing
 
     def usage(self) -> UsageBody:
@@ -37,4 +45,5 @@ class Tally:
             completion_tokens,
             self._prompt_tokens + completion_tokens,
             PromptTokensDetails(self._cached_tokens),
+            self._predicted,
         )

@@ -9,7 +9,7 @@ import msgspec
 from cluster.sampling import SamplingParams
 from router.api.answers.chat_shape import ChatShape
 from router.api.reading import sampling
-from router.api.reading.chat_messages import to_pairs
+from router.api.reading.chat_messages import predicted_text, to_pairs
 from router.api.reading.decode import decode, decode_known
 from router.api.reading.plan import Plan
 from router.api.reading.prompts import kept_tokens
@@ -92,6 +92,7 @@ class ChatReader:
                 cache_salt=sampling.salt_of(request),
                 text=sampling.text_options_of(request),
                 keep_tokens=logprobs is not None,
+                prediction=predicted_text(request.prediction) if request.prediction else None,
             ),
             timeout_s=request.timeout_s,
             shape=ChatShape(

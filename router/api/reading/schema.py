@@ -26,6 +26,13 @@ class ContentPart(msgspec.Struct):
     text: str | None = None
 
 
+class Prediction(msgspec.Struct, forbid_unknown_fields=True):
+    """`prediction`: what the answer is expected to be."""
+
+    type: str
+    content: str | list[ContentPart]
+
+
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     """One message. The fields after `name` may be present but empty, as in an echoed answer."""
 
@@ -119,6 +126,7 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    prediction: Prediction | None = None
 
     include_reasoning: bool | None = None
     add_generation_prompt: bool | None = None
@@ -132,7 +140,6 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     thinking_token_budget: Any = None
     modalities: list[str] | None = None
     audio: Any = None
-    prediction: Any = None
     reasoning_effort: Any = None
     verbosity: Any = None
     web_search_options: Any = None

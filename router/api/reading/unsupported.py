@@ -42,7 +42,6 @@ _CHAT: _Fields = {
     "thinking_token_budget": (),
     "modalities": (["text"],),
     "audio": (),
-    "prediction": (),
     "reasoning_effort": ("none",),
     "verbosity": (),
     "web_search_options": (),
