@@ -110,7 +110,8 @@ def one_round(
     """Every prompt once at 1 stream, all and some again at 16; who begins changes every time."""
     batches = [[prompt] for prompt in prompts]
     if streams > 1:
-        batches = [[prompts[(i + start) % len(prompts)] for i in range(streams)] for start in (0, 5)]
+        turns = (0, len(prompts) // 2)
+        batches = [[prompts[(i + turn) % len(prompts)] for i in range(streams)] for turn in turns]
     taken = {way: Taken() for way in WAYS}
     for number, batch in enumerate(batches):
         for way in WAYS if number % 2 else reversed(WAYS):

@@ -41,8 +41,8 @@ Mei Tanaka,Osaka,2018,2310
 Paul Novak,Prague,2020,640
 Sara Lindholm,Uppsala,2022,990
 Tom Walker,Leeds,2017,1540"""
-_ARTICLE = """The lighthouse at Cape Morrow was built in 1871 from granite that was cut on the island
-itself. For almost a hundred years a keeper and his family lived in the tower, and every four
+_ARTICLE = """The lighthouse at Cape Morrow was built in 1871 from granite that was cut on the
+island itself. For almost a hundred years a keeper and his family lived in the tower, and every four
 hours somebody climbed the 164 steps to wind the clockwork that turned the lamp. In 1968 the lamp
 was replaced by an electric one, and the last keeper, Edward Finch, moved to the village. The tower
 is a museum now. It is open from May to October, and visitors may climb the stairs on their own."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter
 
-from engine.contract.messages import DraftNumbers
+from engine.contract.draft_numbers import DraftNumbers
 
 
 class DraftMetrics:

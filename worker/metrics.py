@@ -10,7 +10,8 @@ from cluster import VERSION
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import Role
 from cluster.rank_facts import RankWait
-from engine.contract.messages import DraftNumbers, ExpertNumbers
+from engine.contract.draft_numbers import DraftNumbers
+from engine.contract.messages import ExpertNumbers
 from worker.draft_metrics import DraftMetrics
 from worker.expert_metrics import ExpertMetrics
 from worker.rank_metrics import RankMetrics

@@ -27,6 +27,7 @@ from cluster.cache_change import CacheChange, CachedBlock
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, PromptToken, Usage
 from cluster.kv_peer import KvPeer
 from cluster.rank_facts import RankFacts, RankWait
+from engine.contract.draft_numbers import DraftNumbers
 from engine.contract.weight_format import WeightFormat
 
 
@@ -169,19 +170,6 @@ class ExpertNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """Layers whose experts have changed their ranks."""
     num_failures: int = 0
     """Rebalances that were given up, to be tried again."""
-
-
-class DraftNumbers(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of drafts since the engine's start."""
-
-    tried: list[int] = []
-    """Tokens verified, by their place in the draft."""
-    kept: list[int] = []
-    """Those that were right."""
-    num_steps: int = 0
-    """Of sequences: each that was in a step with drafts counts as one."""
-    num_tokens: int = 0
-    """That these gave."""
 
 
 class Frame(msgspec.Struct, kw_only=True):

@@ -31,7 +31,7 @@ from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
-from engine.step.speculation import speculation_of, why_none
+from engine.step.speculation import Speculation, speculation_of, why_none
 from engine.step.step_planner import StepPlanner
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.load_meter import LoadMeter
@@ -82,22 +82,9 @@ class Engine:
         speculation = speculation_of(replica, options, make_drafter)
         self.why_no_drafts = None if speculation is not None else why_none(replica, options)
         """In words; None: sequences are drafted for."""
-        self._planner = StepPlanner(
-            options,
-            self.table,
-            self.placement,
-            writer=self._writer,
-            costs=self._meter.costs,
-            speculation=speculation,
-        )
+        self._planner = self._planner_of(options, speculation)
         self._token_choice = TokenChoice(replica, self.table, self._writer, clock=clock)
-        self._commands = CommandHandler(
-            replica,
-            self.table,
-            self._writer,
-            placement=self.placement,
-            token_choice=self._token_choice,
-        )
+        self._commands = self._commands_of(replica)
         self._verification = Verification(self.placement, self.table, self._token_choice)
         self._computation = Computation(
             replica.runner,
@@ -174,6 +161,25 @@ class Engine:
     @property
     def _is_ahead(self) -> bool:
         return self._ahead is not None and self._ahead.in_flight is not None
+
+    def _commands_of(self, replica: Replica) -> CommandHandler:
+        return CommandHandler(
+            replica,
+            self.table,
+            self._writer,
+            placement=self.placement,
+            token_choice=self._token_choice,
+        )
+
+    def _planner_of(self, options: EngineOptions, speculation: Speculation | None) -> StepPlanner:
+        return StepPlanner(
+            options,
+            self.table,
+            self.placement,
+            writer=self._writer,
+            costs=self._meter.costs,
+            speculation=speculation,
+        )
 
     def _run_ahead_of(self, replica: Replica) -> RunAhead | None:
         if not isinstance(replica.runner, LaunchingRunner):

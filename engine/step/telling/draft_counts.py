@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.contract.messages import DraftNumbers
+from engine.contract.draft_numbers import DraftNumbers
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.errors import InvalidRequest
-from router.api.reading.schema import ChatMessage, ContentPart, Prediction
+from router.api.reading.schema import ChatMessage, ContentPart, PredictedContent
 from router.front.chat_rules import checked_role
 from router.front.generation_request import check_prediction
 
@@ -13,7 +13,7 @@ def to_pairs(messages: list[ChatMessage]) -> tuple[tuple[str, str], ...]:
     return tuple(_pair(message, f"messages[{i}]") for i, message in enumerate(messages))
 
 
-def predicted_text(prediction: Prediction) -> str:
+def predicted_text(prediction: PredictedContent) -> str:
     """What the answer is expected to be; empty text says nothing. Raises InvalidRequest."""
     if prediction.type != "content":
         raise InvalidRequest(

@@ -26,7 +26,7 @@ class ContentPart(msgspec.Struct):
     text: str | None = None
 
 
-class Prediction(msgspec.Struct, forbid_unknown_fields=True):
+class PredictedContent(msgspec.Struct, forbid_unknown_fields=True):
     """`prediction`: what the answer is expected to be."""
 
     type: str
@@ -126,7 +126,7 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    prediction: Prediction | None = None
+    prediction: PredictedContent | None = None
 
     include_reasoning: bool | None = None
     add_generation_prompt: bool | None = None

@@ -11,7 +11,7 @@ from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.generation import FinishReason
 from engine.contract.commands import GenerateRequest, Submit
-from engine.contract.messages import DraftNumbers
+from engine.contract.draft_numbers import DraftNumbers
 from engine.offline.queue import Completion, collect
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
