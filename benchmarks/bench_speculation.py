@@ -2,10 +2,11 @@
 
     python -m benchmarks.bench_speculation [--threads 2] [--rounds 7] [--tokens 128] [--json PATH]
 
-One model, two engines on it, with and without, which take turns request by request (at 16 streams
-batch by batch); each has its first tokens before the time is taken. All answers are compared: a
-token that differs is an error. The figures are time per token with drafts over time without, of the
-ten answers of a round together; a goal of 0.56 is 1.8 times the tokens per second.
+One model, two engines on it, with and without, which take turns, request by request at 1 stream; at
+16 streams each stream asks its next question when it has its answer. Steps of decodes alone are
+timed, with all streams in them. All answers are compared: a token that differs is an error. The
+figures are time per token with drafts over time without, of the answers of a round together; a goal
+of 0.56 is 1.8 times the tokens per second.
 """
 
 from __future__ import annotations
@@ -72,26 +73,38 @@ def prompts_of(texts: tuple[str, ...]) -> list[list[int]]:
     return [tokenizer.encode(text, add_special=False) for text in rendered]
 
 
-def answered(engine: Engine, prompts: list[list[int]], max_tokens: int) -> Taken:
-    """All at once, greedy, until the model ends them."""
-    completions = {str(i): Completion() for i in range(len(prompts))}
-    for name, prompt in zip(completions, prompts, strict=True):
-        engine.apply(Submit(_request(name, prompt, max_tokens)))
-    while any(not completion.tokens for completion in completions.values()):
-        collect(engine.step(), completions)
-    taken, begun = Taken(), sum(len(each.token_ids()) for each in completions.values())
-    start = time.perf_counter()
-    while any(completion.ended is None for completion in completions.values()):
-        collect(engine.step(), completions)
-        taken.num_steps += 1
-    taken.seconds = time.perf_counter() - start
-    taken.texts = [completion.token_ids() for completion in completions.values()]
-    taken.num_tokens = sum(map(len, taken.texts)) - begun
-    for completion in completions.values():
-        assert completion.ended is not None
-        taken.num_tried += completion.ended.draft_tokens
-        taken.num_kept += completion.ended.accepted_draft_tokens
+def answered(
+    engine: Engine, prompts: list[list[int]], max_tokens: int, *, streams: int = 1
+) -> Taken:
+    """Greedy, until the model ends them; `streams` at once, each with the next prompt when it is
+    done. Steps count in which all streams decode and nobody computes a prompt."""
+    bodies = [_request(str(i), prompt, max_tokens) for i, prompt in enumerate(prompts)]
+    done = {body.request_id: Completion() for body in bodies}
+    waiting, taken = bodies[::-1], Taken()
+    while waiting or not all(each.ended for each in done.values()):
+        under_way = [done[body.request_id] for body in bodies[: len(bodies) - len(waiting)]]
+        under_way = [each for each in under_way if each.ended is None]
+        for _ in range(min(len(waiting), streams - len(under_way))):
+            body = waiting.pop()
+            under_way.append(done[body.request_id])
+            engine.apply(Submit(body))
+        counts = len(under_way) == streams and all(each.tokens for each in under_way)
+        _step(engine, done, taken if counts else Taken())
+    taken.texts = [each.token_ids() for each in done.values()]
+    for each in done.values():
+        assert each.ended is not None
+        taken.num_tried += each.ended.draft_tokens
+        taken.num_kept += each.ended.accepted_draft_tokens
     return taken
+
+
+def _step(engine: Engine, done: dict[str, Completion], taken: Taken) -> None:
+    start = time.perf_counter()
+    frame = engine.step()
+    taken.seconds += time.perf_counter() - start
+    taken.num_tokens += len(frame.tokens)
+    taken.num_steps += 1
+    collect(frame, done)
 
 
 def _request(name: str, prompt: list[int], max_tokens: int) -> GenerateRequest:
@@ -105,17 +118,16 @@ def _request(name: str, prompt: list[int], max_tokens: int) -> GenerateRequest:
 
 
 def one_round(
-    engines: dict[str, Engine], prompts: list[list[int]], streams: int, max_tokens: int
+    engines: dict[str, Engine], prompts: list[list[int]], streams: int, max_tokens: int, first: int
 ) -> dict[str, Taken]:
-    """Every prompt once at 1 stream, all and some again at 16; who begins changes every time."""
-    batches = [[prompt] for prompt in prompts]
-    if streams > 1:
-        turns = (0, len(prompts) // 2)
-        batches = [[prompts[(i + turn) % len(prompts)] for i in range(streams)] for turn in turns]
+    """Every prompt once at 1 stream, three times the streams at 16; `first`: who begins."""
+    num_prompts = len(prompts) if streams == 1 else 3 * streams
+    work = [prompts[i % len(prompts)] for i in range(num_prompts)]
+    batches = [[prompt] for prompt in work] if streams == 1 else [work]
     taken = {way: Taken() for way in WAYS}
-    for number, batch in enumerate(batches):
-        for way in WAYS if number % 2 else reversed(WAYS):
-            taken[way].add(answered(engines[way], batch, max_tokens))
+    for number, batch in enumerate(batches, first):
+        for way in WAYS if number % 2 else WAYS[::-1]:
+            taken[way].add(answered(engines[way], batch, max_tokens, streams=streams))
     if taken["off"].texts != taken["ngram"].texts:
         raise RuntimeError("answers with drafts differ from those without")
     return taken
@@ -141,7 +153,7 @@ def main() -> int:
     taken: dict[tuple[str, int], list[dict[str, Taken]]] = {work: [] for work in works}
     for number in range(args.rounds + 1):
         for kind, streams in works:
-            found = one_round(engines, prompts[kind], streams, args.tokens)
+            found = one_round(engines, prompts[kind], streams, args.tokens, number)
             if number:  # the first warms up
                 taken[kind, streams].append(found)
     rows = [row for work in works for row in rows_of(work, taken[work])]

@@ -11,21 +11,6 @@ something to drink. Children are welcome, dogs are not, since the chickens are s
 
 With kind regards,
 Margaret Hill"""
-_CODE = """def read_orders(path):
-    orders = []
-    with open(path) as lines:
-        for line in lines:
-            number, customer, amount = line.strip().split(";")
-            orders.append({"number": int(number), "customer": customer, "amount": float(amount)})
-    return orders
-
-
-def total_by_customer(orders):
-    totals = {}
-    for order in orders:
-        name = order["customer"]
-        totals[name] = totals.get(name, 0.0) + order["amount"]
-    return totals"""
 _LOG = """08:14:02 INFO  worker 3 started on port 7010
 08:14:05 INFO  worker 4 started on port 7011
 08:15:11 ERROR worker 3 lost its connection to the store at 10.0.0.7
@@ -34,13 +19,6 @@ _LOG = """08:14:02 INFO  worker 3 started on port 7010
 08:17:03 INFO  cleaning 12 old files in /var/cache/blocks
 08:18:55 ERROR worker 4 could not write block 2304: disk is full
 08:20:00 INFO  disk has 41 percent free"""
-_TABLE = """name,city,since,amount
-Anna Berg,Oslo,2019,1200
-Luis Ortega,Madrid,2021,870
-Mei Tanaka,Osaka,2018,2310
-Paul Novak,Prague,2020,640
-Sara Lindholm,Uppsala,2022,990
-Tom Walker,Leeds,2017,1540"""
 _ARTICLE = """The lighthouse at Cape Morrow was built in 1871 from granite that was cut on the
 island itself. For almost a hundred years a keeper and his family lived in the tower, and every four
 hours somebody climbed the 164 steps to wind the clockwork that turned the lamp. In 1968 the lamp
@@ -51,20 +29,38 @@ Steps: 1. Mix flour, butter, sugar, egg and salt to a dough. 2. Let it rest in a
 an hour. 3. Peel the apples and cut them into thin slices. 4. Roll out the dough, put it into a
 round form, and lay the slices on it. 5. Bake for 40 minutes at 180 degrees."""
 
+_STORY = """Emma lived in a narrow house at the end of Mill Lane. Every morning she fed the ducks on
+the pond, and every evening she counted them, because her grandfather had told her that a careful
+person always knows what she has. One day in October there was one duck too many. It was small and
+grey, and it limped. Emma wrapped it in her scarf, carried it home, and put it next to the stove.
+By the end of the winter it followed her to school and waited at the gate until the bell rang."""
+_MINUTES = """The meeting began at nine. Mr. Baker reported that the new warehouse will be ready in
+June, two months later than planned, because the floor has to be replaced. Ms. Ito asked whether the
+old warehouse can be kept until then. Mr. Baker said that the owner agrees, if the rent is paid in
+advance. It was decided that Ms. Ito will write to the owner before the end of the week. The next
+meeting is on the 3rd of April."""
+_PRODUCT = """The Alder desk lamp is made of oiled ash wood and brushed steel. Its arm turns in
+every direction and stays where you leave it. The light can be set from a warm evening tone to a
+bright white for work, and the lamp remembers the last setting. It needs no more than seven watts, and its
+cable is two metres long. The shade is taken off without tools when it has to be cleaned."""
+_NOTICE = """Dear residents, the water in the whole building will be turned off on Tuesday from
+eight in the morning until about three in the afternoon. The plumbers will replace the main valve
+in the cellar. Please keep some water for the day, and do not use the washing machines in the basement. If
+the work takes longer than planned, we will put a note on the front door. Thank you for your
+patience."""
+
 COPYING = (
     f"Repeat this letter word for word, but change Thursday to Friday:\n\n{_LETTER}",
-    f"Rewrite this Python code with the variable `orders` renamed to `records`. Give only the "
-    f"code:\n\n```python\n{_CODE}\n```",
-    f"Extract all lines with ERROR from this log, exactly as they are:\n\n{_LOG}",
-    f"Copy this table, and change Prague to Brno:\n\n{_TABLE}",
     f"Correct the mistakes in this text and repeat the whole of it, leave the rest as it is:\n\n"
     f"{_ARTICLE.replace('granite', 'granit').replace('visitors', 'visiters')}",
+    f"Extract all lines with ERROR from this log, exactly as they are:\n\n{_LOG}",
     f"Write this recipe again, with every step on a line of its own:\n\n{_RECIPE}",
-    f"Return the following code unchanged, with a comment above each function:\n\n"
-    f"```python\n{_CODE}\n```",
-    f"Extract the lines of this table whose amount is above 900, exactly as they are:\n\n{_TABLE}",
     f"Repeat the following text exactly:\n\n{_ARTICLE}",
-    f"Write this log again, sorted by time, without any change of its lines:\n\n{_LOG}",
+    f"Write this story again, with the name Anna instead of Emma:\n\n{_STORY}",
+    f"Repeat these minutes and put Mr. Cole in the place of Mr. Baker:\n\n{_MINUTES}",
+    f"Copy this description and add that the price is 49 euros:\n\n{_PRODUCT}",
+    f"Repeat this notice, but say Wednesday instead of Tuesday:\n\n{_NOTICE}",
+    f"Extract the sentences about the water from this notice, word for word:\n\n{_NOTICE}",
 )
 
 CHATTING = (

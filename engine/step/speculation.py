@@ -17,7 +17,9 @@ from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS, Draft, MakeDrafter
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.prompt_lookup import PromptLookup
+from engine.step.planning.draft_lengths import least_chance
 from engine.step.planning.plan import SequenceKey
+from engine.step.planning.step_cost import StepCost
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -31,10 +33,13 @@ class Speculation:
     def __init__(self, make_drafter: MakeDrafter) -> None:
         self._make = make_drafter
         self._guesses: dict[SequenceKey, Draft] = {}
+        self._least = 0.0
 
-    def begin(self) -> None:
-        """A step is planned: older guesses are forgotten."""
+    def begin(self, cost: StepCost, num_decodes: int) -> None:
+        """A step of so many decodes is planned: older guesses are forgotten, and new ones go as far
+        as they might pay."""
         self._guesses.clear()
+        self._least = least_chance(cost, num_decodes)
 
     def chances(self, request: Request, sequence: Sequence) -> Ordered[float]:
         """Guesses what comes next, where the sequence decodes: how likely each token is kept."""
@@ -47,7 +52,7 @@ class Speculation:
         if drafter is None:
             drafter = self._make(sequence.num_prompt, request.body.prediction)
             sequence.drafter = drafter
-        guess = drafter.guess(sequence.token_ids, min(most, MAX_DRAFT_TOKENS))
+        guess = drafter.guess(sequence.token_ids, min(most, MAX_DRAFT_TOKENS), self._least)
         if guess is None:
             return _NONE
         self._guesses[sequence.key] = guess

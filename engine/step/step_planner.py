@@ -59,7 +59,7 @@ class StepPlanner:
         running = list(self._table.running())
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
-        guess = self._begin_guesses()
+        guess = self._begin_guesses(cost)
         views = [
             self._placement.running_view(
                 r, s, is_tight=is_tight, due_ms=self._due_ms(r, cost), chances=guess(r, s)
@@ -124,10 +124,10 @@ class StepPlanner:
                 if sequence.key in admissions:
                     self._admit(request, sequence, admissions[sequence.key])
 
-    def _begin_guesses(self) -> Callable[[Request, Sequence], Ordered[float]]:
+    def _begin_guesses(self, cost: StepCost) -> Callable[[Request, Sequence], Ordered[float]]:
         if self._speculation is None:
             return _guesses_nothing
-        self._speculation.begin()
+        self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
         return self._speculation.chances
 
     def _drafted(

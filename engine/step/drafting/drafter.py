@@ -30,9 +30,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 class Drafter(Protocol):
     """Of one sequence, from its first decode step to its end, over preemptions."""
 
-    def guess(self, token_ids: Sequence[int], most: int) -> Draft | None:
+    def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
         """What follows `token_ids`, all that are known of the sequence: 1 to `most` tokens; None:
-        nothing worth a try.
+        nothing worth a try. Tokens whose chance is under `least` would not be verified.
 
         Called before each step that decodes the sequence; `token_ids` has only grown since, by
         what came. Returns within microseconds for each token that is new.

@@ -55,8 +55,10 @@ class NgramIndex:
         end = len(text)
         four = self._last = ((self._last & ((1 << 3 * _BITS) - 1)) << _BITS) | token
         pair = four & _PAIR_MASK
-        found_pair = self._pairs.get(pair) or self._old_pairs.get(pair)
-        found_four = self._fours.get(four) or self._old_fours.get(four)
+        found_pair, found_four = self._pairs.get(pair), self._fours.get(four)
+        if self._old_pairs:
+            found_pair = found_pair or self._old_pairs.get(pair)
+            found_four = found_four or self._old_fours.get(four)
         if end >= 2:
             self._pairs[pair] = end
         if end >= 4:

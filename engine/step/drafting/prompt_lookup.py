@@ -42,16 +42,16 @@ class PromptLookup:
             self._index.add_many([*prediction[:PART_TOKENS], SEPARATOR])
             self._place, self._length = 0, _SURE_LENGTH
 
-    def guess(self, token_ids: Sequence[int], most: int) -> Draft | None:
+    def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
         """See Drafter."""
         if not self._has_caught_up(token_ids):
             return None
-        place = self._place
-        if place is None or self._rates.rate(self._length) < LEAST_CHANCE:
+        place, least = self._place, max(least, LEAST_CHANCE)
+        if place is None or self._rates.rate(self._length) < least:
             return None
-        return self._draft(place, most)
+        return self._draft(place, most, least)
 
-    def _draft(self, place: int, most: int) -> Draft | None:
+    def _draft(self, place: int, most: int, least: float) -> Draft | None:
         """What follows `place`; where the text ends there, it is taken to go round."""
         tokens = self._index.text[place : place + most]
         if len(tokens) < most:
@@ -59,7 +59,7 @@ class PromptLookup:
         chances, chance, length = list[float](), 1.0, self._length
         for token in tokens:
             chance *= self._rates.rate(length)
-            if chance < LEAST_CHANCE or token == SEPARATOR:
+            if chance < least or token == SEPARATOR:
                 break
             chances.append(chance)
             length = min(length + 1, LONGEST)

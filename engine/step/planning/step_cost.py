@@ -2,7 +2,7 @@
 
     a step of decodes    base_ms + rows * row_ms
     each chunk adds      tokens * token_ms + tokens * context / 1024 * pair_ms
-    drafts add           draft_step_ms + their rows * row weight * draft_row_ms
+    drafts add           their rows * row weight * draft_row_ms
 
 The second part of a chunk is attention: every token looks at all tokens before it. A row of a draft
 weighs more where its context is long, for the same reason. A frozen value, for the scheduler.
@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from cluster.generation import PAIR_UNIT_TOKENS, pairs_of
 
 _UNMEASURED_SHARE = 0.1
-"""Of a step of one decode: what drafts, and a row of one, are taken to add before any was measured.
-It is measured with the first drafts."""
+"""Of a step of one decode: what a row of a draft is taken to add before any was measured."""
 _UNMEASURED_WEIGHT = 1.0
 """What 1024 tokens of context add to the weight of a row, before prompts have told."""
 
@@ -33,8 +32,6 @@ class StepCost:
     """Per token and 1024 tokens of context."""
     tail: float = 1.0
     """A slow step of decodes, the 99th of a hundred, over what it should take."""
-    draft_step_ms: float = 0.0
-    """What a step of decodes takes more because there are drafts in it."""
     draft_row_ms: float = 0.0
     """Per row of a draft, at no context."""
 

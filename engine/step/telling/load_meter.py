@@ -137,7 +137,6 @@ class StepCostMeter:
             token_ms=chunks.a,
             pair_ms=chunks.b,
             tail=self._tail,
-            draft_step_ms=drafts.b,
             draft_row_ms=drafts.a,
         )
 
@@ -177,12 +176,12 @@ class StepCostMeter:
             fits.add(ms, num_rows=num_rows, num_tokens=num_tokens, num_pairs=num_pairs)
 
     def add_drafts(self, took_ms: float, verified: VerifiedRows) -> None:
-        """A step of decodes with drafts. What the step and its rows take cannot be told apart at
-        first: it is the rows'."""
+        """A step of decodes with drafts: what it took longer is their rows'. (A part for the step
+        itself cannot be told apart while drafts are as long as they may be.)"""
         cost = self.cost
         weights = sum(n * cost.draft_weight(context) for n, context in verified.drafts)
         added_ms = max(0.0, took_ms - self._taken.decodes_ms(verified.num_decodes))
-        _take(self._drafts, weights, 1.0, added_ms)
+        _take(self._drafts, weights, 0.0, added_ms)
 
     def _note_tail(self, took_ms: float, expected_ms: float) -> None:
         is_slow = took_ms > self._tail * expected_ms > 0

@@ -26,7 +26,7 @@ class Oracle:
         """Of its tokens, as a share."""
         self.shortest = 1
 
-    def guess(self, token_ids: Sequence[int], most: int) -> Draft | None:
+    def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
         """See Drafter."""
         place = len(token_ids) - self._num_prompt
         tokens = self._answer[place : place + self._chance.randint(min(self.shortest, most), most)]
