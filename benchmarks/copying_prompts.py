@@ -41,13 +41,14 @@ advance. It was decided that Ms. Ito will write to the owner before the end of t
 meeting is on the 3rd of April."""
 _PRODUCT = """The Alder desk lamp is made of oiled ash wood and brushed steel. Its arm turns in
 every direction and stays where you leave it. The light can be set from a warm evening tone to a
-bright white for work, and the lamp remembers the last setting. It needs no more than seven watts, and its
-cable is two metres long. The shade is taken off without tools when it has to be cleaned."""
+bright white for work, and the lamp remembers the last setting. It needs no more than seven
+watts, and its cable is two metres long. The shade is taken off without tools when it has to be
+cleaned."""
 _NOTICE = """Dear residents, the water in the whole building will be turned off on Tuesday from
-eight in the morning until about three in the afternoon. The plumbers will replace the main valve
-in the cellar. Please keep some water for the day, and do not use the washing machines in the basement. If
-the work takes longer than planned, we will put a note on the front door. Thank you for your
-patience."""
+eight in the morning until about three in the afternoon. The plumbers will replace the main
+valve in the cellar. Please keep some water for the day, and do not use the washing machines in
+the basement. If the work takes longer than planned, we will put a note on the front door. Thank
+you for your patience."""
 
 COPYING = (
     f"Repeat this letter word for word, but change Thursday to Friday:\n\n{_LETTER}",

@@ -12,7 +12,7 @@ _PRIORS = (0.1, 0.1, 0.4, 0.55, 0.58, 0.75, 0.76, 0.78, 0.78, 0.8, 0.82, 0.84, 0
 """By length, before anything was tried: between those of texts that copy and of chat, in SmolLM2's
 answers to the prompts of benchmarks/copying_prompts.py."""
 _PRIOR_TRIALS, _SHARED_FADE = 20.0, 0.998
-_OWN_PRIOR_TRIALS, _OWN_FADE = 6.0, 0.95
+_OWN_PRIOR_TRIALS, _OWN_FADE = 15.0, 0.95
 _LONG_RUN = 5
 """From here on runs are long: a sequence has one rate of its own for these, and one for shorter."""
 _MOST = 0.98

@@ -19,6 +19,8 @@ LEAST_GAIN = 1.05
 """In tokens per millisecond, as expected: less is not worth the risk of having expected wrongly,
 nor what a step with drafts takes beside its rows. That is 0.15 ms with one stream of SmolLM2, 0.4
 with sixteen, of steps of 2.5 and 8 ms (two quiet cores)."""
+ROW_GAIN = 1.1
+"""The same of each row: those whose chance was taken for too high are the ones that are taken."""
 
 _Row = tuple[float, float, float, RunningView]
 """Chance per millisecond, chance, milliseconds, whose it is."""
@@ -37,13 +39,13 @@ def draft_lengths(
     `max_rows` and `max_blocks`: what is left of the step's budget. Nobody gives way for a draft.
     """
     plain_ms = cost.decodes_ms(num_decodes)
-    if plain_ms <= 0.0:
+    if plain_ms <= 0.0 or cost.draft_row_ms <= 0.0:
         return {}  # nothing was measured yet
     room = _Room(max_rows, max_blocks)
     tokens, took_ms = float(num_decodes), plain_ms
     lengths: dict[SequenceKey, int] = {}
     for rate, chance, row_ms, view in sorted(_rows(views, cost), key=_rate, reverse=True):
-        if rate * took_ms <= tokens:
+        if rate * took_ms <= ROW_GAIN * tokens:
             break
         length = lengths.get(view.key, 0)
         if room.takes(view, length):
@@ -56,7 +58,7 @@ def draft_lengths(
 def least_chance(cost: StepCost, num_decodes: int) -> float:
     """Of a row that may be worth verifying beside `num_decodes`, at best; above 1: none is."""
     took_ms = cost.decodes_ms(num_decodes)
-    return cost.draft_ms(0) * num_decodes / took_ms if took_ms else 1.0
+    return ROW_GAIN * cost.draft_ms(0) * num_decodes / took_ms if took_ms else 1.0
 
 
 class _Room:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from cluster.deadline import Clock
 from cluster.generation import pairs_of
 from engine.step.planning.plan import Chunk, HomeShare
-from engine.step.planning.step_cost import StepCost
+from engine.step.planning.step_cost import StepCost, draft_weight
 from engine.step.telling.draft_counts import VerifiedRows
+from engine.step.telling.draft_price import DraftPrice
 
 _WEIGHT = 0.1
 _NUM_GAPS = 512
@@ -124,20 +125,20 @@ class StepCostMeter:
     def __init__(self) -> None:
         self._taken = StepFits()
         self._undisturbed = StepFits()
-        self._drafts = TwoTermFit()
+        self._drafts = DraftPrice()
         self._tail = 1.0
 
     @property
     def cost(self) -> StepCost:
         """As measured so far."""
-        decodes, chunks, drafts = self._taken.decodes, self._taken.chunks, self._drafts
+        decodes, chunks = self._taken.decodes, self._taken.chunks
         return StepCost(
             base_ms=decodes.a,
             row_ms=decodes.b,
             token_ms=chunks.a,
             pair_ms=chunks.b,
             tail=self._tail,
-            draft_row_ms=drafts.a,
+            draft_row_ms=self._drafts.ms,
         )
 
     @property
@@ -174,14 +175,15 @@ class StepCostMeter:
         alone_ms = took_ms if undisturbed_ms is None else undisturbed_ms
         for fits, ms in ((self._taken, took_ms), (self._undisturbed, alone_ms)):
             fits.add(ms, num_rows=num_rows, num_tokens=num_tokens, num_pairs=num_pairs)
+        if num_rows and not num_tokens:
+            decodes_ms = self._taken.decodes_ms
+            self._drafts.note_plain(num_rows, decodes_ms(num_rows), decodes_ms(1))
 
     def add_drafts(self, took_ms: float, verified: VerifiedRows) -> None:
-        """A step of decodes with drafts: what it took longer is their rows'. (A part for the step
-        itself cannot be told apart while drafts are as long as they may be.)"""
-        cost = self.cost
-        weights = sum(n * cost.draft_weight(context) for n, context in verified.drafts)
+        """A step of decodes with drafts: what it took longer is their rows'."""
+        weight = sum(n * draft_weight(context) for n, context in verified.drafts)
         added_ms = max(0.0, took_ms - self._taken.decodes_ms(verified.num_decodes))
-        _take(self._drafts, weights, 0.0, added_ms)
+        self._drafts.add(weight, added_ms)
 
     def _note_tail(self, took_ms: float, expected_ms: float) -> None:
         is_slow = took_ms > self._tail * expected_ms > 0

@@ -45,4 +45,4 @@ def test_a_rate_that_had_fallen_recovers_with_the_trials_that_follow() -> None:
     low = own.rate(LONGEST)
     for _ in range(50):
         own.note(LONGEST, True)
-    assert low < 0.2 < 0.8 < own.rate(LONGEST)
+    assert low < 0.3 < 0.7 < own.rate(LONGEST)
