@@ -73,6 +73,13 @@ class EngineOptions:
     niceness: int = option(
         0, "how far the engine steps back for other processes on busy cores", low=0, high=19
     )
+    speculation: str = option(
+        "auto",
+        "guesses of coming tokens, verified several in a step: ngram (what followed the last "
+        "tokens before, in prompt, answer or prediction), auto (the same where no text can change "
+        "by it, as on CPUs with native kernels) or off",
+        choices=("auto", "off", "ngram"),
+    )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
     cuda_graphs: bool = option(
         True, "on a GPU, record decode steps at load and replay them; off: kernel by kernel"

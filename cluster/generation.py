@@ -8,6 +8,9 @@ from operator import attrgetter
 
 import msgspec
 
+MAX_PREDICTION_TOKENS = 8192
+"""Of what a client expects an answer to be: more are not looked at."""
+
 
 class FinishReason(enum.StrEnum):
     """Why a choice ended; the values are OpenAI's."""
@@ -49,6 +52,10 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    accepted_prediction_tokens: int = 0
+    """Of those generated, the ones that were guessed from the client's prediction."""
+    rejected_prediction_tokens: int = 0
+    """Guessed from it and wrong; not among `completion_tokens`."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +77,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     itl_ms: float = 0.0
     prefill_worker: str = ""
     decode_worker: str = ""
+    draft_tokens: int = 0
+    accepted_draft_tokens: int = 0
 
 
 PAIR_UNIT_TOKENS = 1024

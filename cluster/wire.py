@@ -185,12 +185,20 @@ def usage_to_wire(usage: Usage) -> generation_pb2.Usage:
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         cached_tokens=usage.cached_tokens,
+        accepted_prediction_tokens=usage.accepted_prediction_tokens,
+        rejected_prediction_tokens=usage.rejected_prediction_tokens,
     )
 
 
 def usage_from_wire(message: generation_pb2.Usage) -> Usage:
     """The inverse of `usage_to_wire`."""
-    return Usage(message.prompt_tokens, message.completion_tokens, message.cached_tokens)
+    return Usage(
+        prompt_tokens=message.prompt_tokens,
+        completion_tokens=message.completion_tokens,
+        cached_tokens=message.cached_tokens,
+        accepted_prediction_tokens=message.accepted_prediction_tokens,
+        rejected_prediction_tokens=message.rejected_prediction_tokens,
+    )
 
 
 def timing_to_wire(timing: Timing) -> generation_pb2.Timing:

@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from cluster.deadline import Deadline
 from cluster.errors import (
     Cancelled,
@@ -233,8 +235,7 @@ class DecodeRequest:
         source = self._times.source
         if source is None:
             return event.usage
-        usage = event.usage
-        return Usage(usage.prompt_tokens, usage.completion_tokens, source.cached_tokens)
+        return msgspec.structs.replace(event.usage, cached_tokens=source.cached_tokens)
 
     def _account(self, usage: Usage, timing: Timing, error: SplitserveError | None) -> None:
         metrics = self._parts.worker.metrics
@@ -285,4 +286,5 @@ def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) ->
         timeout_ms=deadline.remaining_ms,
         asked_s=submit.asked_s if submit.HasField("asked_s") else None,
         resume=[begun_from_wire(begun) for begun in submit.resume],
+        prediction=list(submit.prediction),
     )

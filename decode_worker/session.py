@@ -19,6 +19,7 @@ from engine.contract.messages import Frame
 from protos import worker_pb2
 from worker.admission import (
     MAX_REQUEST_ID_CHARS,
+    check_prediction,
     check_size,
     check_targets,
     check_timeout,
@@ -98,6 +99,7 @@ class RouterSession:
             )
         check_timeout(submit.timeout_ms)
         check_targets(submit.prefill)
+        check_prediction(submit.prediction)
         check_size(
             request_id,
             submit.token_ids,

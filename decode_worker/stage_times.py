@@ -118,6 +118,10 @@ class StageTimes:
             kv_transport=kv_transport if self._kv_bytes else "",
             prefill_worker=source.worker_id if source else "",
             decode_worker=worker_id,
+            draft_tokens=said.draft_tokens if isinstance(said, RequestEnded) else 0,
+            accepted_draft_tokens=(
+                said.accepted_draft_tokens if isinstance(said, RequestEnded) else 0
+            ),
         )
 
     def stages(self) -> PromptStages:

@@ -1,7 +1,8 @@
 """Limits of time in tests are there for what hangs, so a slow machine has more of it.
 
-They were chosen on two cores of 2026 with AVX-512; the same tests have run on cores that gave a quarter of that,
-half of them taken by others. What passes costs nothing; what hangs costs this many times its limit.
+They were chosen on two cores with AVX-512; the same tests have run on cores that gave a quarter of
+that, half of them taken by others. What passes costs nothing; what hangs costs this many times its
+limit.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Sequence, Sized
 
 from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import ContextTooLong, InvalidRequest
+from cluster.generation import MAX_PREDICTION_TOKENS
 from cluster.sampling import MAX_CHOICES, MAX_STOP_TOKEN_IDS
 from protos import generation_pb2, handoff_pb2
 
@@ -58,6 +59,11 @@ def check_prefix(token_ids: Sized, *, max_context_tokens: int) -> None:
 def check_targets(targets: Sized) -> None:
     """Raises InvalidRequest for more prefill workers than anybody would try."""
     _at_most("prefill targets", len(targets), MAX_PREFILL_TARGETS)
+
+
+def check_prediction(token_ids: Sized) -> None:
+    """Raises InvalidRequest for more than would be looked at."""
+    _at_most("tokens of a prediction", len(token_ids), MAX_PREDICTION_TOKENS)
 
 
 def check_timeout(timeout_ms: float) -> None:

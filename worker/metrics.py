@@ -10,7 +10,9 @@ from cluster import VERSION
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import Role
 from cluster.rank_facts import RankWait
+from engine.contract.draft_numbers import DraftNumbers
 from engine.contract.messages import ExpertNumbers
+from worker.draft_metrics import DraftMetrics
 from worker.expert_metrics import ExpertMetrics
 from worker.rank_metrics import RankMetrics
 from worker.work_metrics import WorkMetrics
@@ -34,6 +36,7 @@ class WorkerMetrics:
         self._define_engine()
         self._define_transfers()
         self._experts = ExpertMetrics(self.registry)
+        self._drafts = DraftMetrics(self.registry)
         self._ranks = RankMetrics(self.registry)
         Info("splitserve_worker", "This worker.", registry=self.registry).info(
             {**labels, "version": VERSION}
@@ -162,6 +165,10 @@ class WorkerMetrics:
     def experts_are(self, numbers: ExpertNumbers) -> None:
         """How even the load of a mixture's experts is; said when it has changed."""
         self._experts.take(numbers)
+
+    def drafts_were(self, numbers: DraftNumbers) -> None:
+        """What became of drafts; said when it has changed."""
+        self._drafts.take(numbers)
 
     def rank_waits(self, waits: Sequence[RankWait]) -> None:
         """Of an engine of several ranks, its latest; those of a single one are none."""

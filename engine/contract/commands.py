@@ -59,6 +59,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: a new request. Else the choices that go on, all others being over: the tokens that
     come next are those that would have come. EXPORT and REMOTE take one choice."""
 
+    prediction: list[int] = []
+    """What the client expects of the answer, from its beginning: tokens to guess from."""
+
     @property
     def choices(self) -> list[int]:
         """Those that get tokens."""

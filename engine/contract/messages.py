@@ -27,6 +27,7 @@ from cluster.cache_change import CacheChange, CachedBlock
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, PromptToken, Usage
 from cluster.kv_peer import KvPeer
 from cluster.rank_facts import RankFacts, RankWait
+from engine.contract.draft_numbers import DraftNumbers
 from engine.contract.weight_format import WeightFormat
 
 
@@ -122,6 +123,10 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
+    draft_tokens: int = 0
+    """Guessed and verified, over all choices."""
+    accepted_draft_tokens: int = 0
+    """Of those, the ones that were right."""
     error_code: str = ""
     error_message: str = ""
 
@@ -184,6 +189,8 @@ class Frame(msgspec.Struct, kw_only=True):
     load: EngineLoad | None = None
     experts: ExpertNumbers | None = None
     """When they have changed."""
+    drafts: DraftNumbers | None = None
+    """When they have changed, with the load."""
     kv_transport: str = ""
     """The transport in use, in words, once it is known."""
     rank_waits: list[RankWait] = []

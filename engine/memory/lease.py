@@ -87,6 +87,13 @@ class BlockLease:
         self._pool.drop_holder((source,), self.hold, home=self.home)
         return source, taken[0]
 
+    def trim(self, num_blocks: int) -> None:
+        """Keeps the first `num_blocks`; those after them, all its own, are given back."""
+        surplus = self.block_ids[num_blocks:]
+        if surplus:
+            del self.block_ids[num_blocks:]
+            self._pool.drop_holder(surplus, self.hold, home=self.home)
+
     def turn(self, hold: Hold) -> None:
         """The same blocks, for another purpose."""
         if hold is not self.hold:

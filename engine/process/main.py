@@ -100,6 +100,8 @@ def run_engine_process(
     use_threads_to_serve(replica.kv.device)
     core_clock = core_clock_of(replica.kv.device)
     engine = Engine(replica, spec.options, core_clock=core_clock, grammars=grammars)
+    if engine.why_no_drafts is not None:
+        _LOG.info("coming tokens are not guessed", why=engine.why_no_drafts)
     extension = make_extension(_parts(spec, replica, engine))
     closers.callback(extension.close)
     engine.ask_of_reads(extension.has_reads)

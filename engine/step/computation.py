@@ -19,11 +19,13 @@ from engine.step.batch.step_work import StepWork
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from engine.step.step_health import StepHealth, is_device_error
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.prompt_scores import PromptScores
 from engine.step.token_choice import TokenChoice
+from engine.step.verification import Verification
 
 _LOG = structlog.get_logger()
 
@@ -40,6 +42,7 @@ class Computation:
         table: RequestTable,
         token_choice: TokenChoice,
         masking: Masking,
+        verification: Verification,
         writer: FrameWriter,
     ) -> None:
         self._runner = runner
@@ -48,6 +51,7 @@ class Computation:
         self._table = table
         self._token_choice = token_choice
         self._masking = masking
+        self._verification = verification
         self._writer = writer
         self._scores = PromptScores(table, writer)
         self._health = StepHealth()
@@ -112,13 +116,10 @@ class Computation:
         completed = [span.sequence for span in work.spans if span.completes]
         waiting = self._table.of(completed)
         try:
-            if work.has_chunks:
-                logits = self._scores.take(logits, work.spans)
-            for span in work.spans:
-                self._placement.record(span.sequence, span.end)
-            num_given = self._token_choice.advance(logits, completed)
-            if work.has_chunks:
-                self._announce(work)
+            if work.num_drafted:
+                num_given = self._verification.take(logits, work.spans)
+            else:
+                num_given = self._take_known(work, logits, completed)
         except Exception as error:
             _LOG.exception(
                 "what a step gave could not be used; its requests end",
@@ -127,6 +128,16 @@ class Computation:
             self.fail(self._table.of(work.sequences), error)
         else:
             self.note_tokens(num_given, waiting)
+
+    def _take_known(self, work: StepWork, logits: torch.Tensor, completed: list[Sequence]) -> int:
+        if work.has_chunks:
+            logits = self._scores.take(logits, work.spans)
+        for span in work.spans:
+            self._placement.record(span.sequence, span.end)
+        num_given = self._token_choice.advance(logits, completed)
+        if work.has_chunks:
+            self._announce(work)
+        return num_given
 
     def _announce(self, work: StepWork) -> None:
         for request in self._table.of(work.sequences):

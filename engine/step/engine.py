@@ -27,18 +27,21 @@ from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
+from engine.step.drafting.drafter import MakeDrafter
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
+from engine.step.speculation import Speculation, speculation_of, why_none
 from engine.step.step_planner import StepPlanner
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
 from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice
+from engine.step.verification import Verification
 from engine.step.warm_list import WarmList
 
 _LOG = structlog.get_logger()
@@ -65,9 +68,14 @@ class Engine:
         has_reads: HasReads = no_reads,
         core_clock: Clock | None = None,
         grammars: GrammarCompiler | None = None,
+        make_drafter: MakeDrafter | None = None,
     ) -> None:
         """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows.
-        `grammars`: None: requests with one are refused."""
+        `grammars`: None: requests with one are refused. `make_drafter`: of every sequence, whatever
+        the options say; None: as they say.
+
+        Raises ConfigError for drafts that were asked for by name and cannot be.
+        """
         self._clock = clock
         self.placement = Placement(
             replica.homes,
@@ -79,22 +87,17 @@ class Engine:
         self.table = RequestTable(clock, has_reads)
         self._meter = LoadMeter(core_clock)
         self._writer = FrameWriter(self.table)
-        self._planner = StepPlanner(
-            options, self.table, self.placement, writer=self._writer, costs=self._meter.costs
-        )
+        speculation = speculation_of(replica, options, make_drafter)
+        self.why_no_drafts = None if speculation is not None else why_none(replica, options)
+        """In words; None: sequences are drafted for."""
+        self._planner = self._planner_of(options, speculation)
         self._grammars = grammars
         masking = Masking.of(self.table, replica, grammars)
         self._token_choice = TokenChoice(
             replica, self.table, self._writer, masking=masking, clock=clock
         )
-        self._commands = CommandHandler(
-            replica,
-            self.table,
-            self._writer,
-            placement=self.placement,
-            token_choice=self._token_choice,
-            grammars=grammars,
-        )
+        self._commands = self._commands_of(replica)
+        self._verification = Verification(self.placement, self.table, self._token_choice)
         self._computation = self._computation_of(replica, masking)
         self._ahead = self._run_ahead_of(replica)
         self.load = LoadReport(
@@ -181,7 +184,28 @@ class Engine:
             table=self.table,
             token_choice=self._token_choice,
             masking=masking,
+            verification=self._verification,
             writer=self._writer,
+        )
+
+    def _commands_of(self, replica: Replica) -> CommandHandler:
+        return CommandHandler(
+            replica,
+            self.table,
+            self._writer,
+            placement=self.placement,
+            token_choice=self._token_choice,
+            grammars=self._grammars,
+        )
+
+    def _planner_of(self, options: EngineOptions, speculation: Speculation | None) -> StepPlanner:
+        return StepPlanner(
+            options,
+            self.table,
+            self.placement,
+            writer=self._writer,
+            costs=self._meter.costs,
+            speculation=speculation,
         )
 
     def _run_ahead_of(self, replica: Replica) -> RunAhead | None:
@@ -276,6 +300,10 @@ class Engine:
         is_ahead = self._is_ahead  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
+        verified = self._verification.take_last() if plan.drafts else None
+        if verified is not None:
+            self._meter.end_drafted(self._clock(), has_work=work_left, verified=verified)
+            return
         self._meter.end(
             self._clock(),
             has_work=work_left and not is_ahead,
@@ -287,5 +315,7 @@ class Engine:
     def _publish(self) -> Frame:
         self._writer.frame.cache = self.placement.cache.take_change()
         self._writer.frame.load = self.load.due(at_once=bool(self._writer.frame.ended))
+        if self._writer.frame.load is not None:
+            self._writer.frame.drafts = self._verification.counts.take()
         self._writer.frame.places = self._queue.due()
         return self._writer.take()

@@ -7,6 +7,8 @@ tensors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ordered
+
 from cluster.block_homes import BlockHomes
 from cluster.cache_change import CachedBlock
 from engine.memory.block_pool import BlockPool, Hold
@@ -48,10 +50,12 @@ class Placement:
         is_tight: bool,
         due_ms: float = 0.0,
         num_ahead: int = 0,
+        chances: Ordered[float] = (),
     ) -> RunningView:
         """What the sequence needs for its next token. `is_tight`: preemption may be needed.
 
-        `num_ahead`: tokens after `num_computed` that a step in flight computes.
+        `num_ahead`: tokens after `num_computed` that a step in flight computes; `chances`: of its
+        draft.
         """
         lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
         block_ids = lease.block_ids  # a step asks for all that run: past the properties
@@ -69,6 +73,9 @@ class Placement:
             due_ms=due_ms,
             is_scored=not is_decode and sequence.scores_prompt,
             home=lease.home,
+            chances=chances,
+            room_tokens=self.block_size - 1 - sequence.num_computed % self.block_size,
+            block_tokens=self.block_size,
         )
 
     def admit(self, request: Request, sequence: Sequence, home: int) -> bool:
@@ -115,6 +122,19 @@ class Placement:
         has_grown = lease.extend()
         assert has_grown, "the scheduler plans a block for every sequence that grows"
         return None
+
+    def make_draft_room(self, sequence: Sequence, num_tokens: int) -> None:
+        """After `make_room`: blocks for so many tokens of a draft behind the next one. The
+        scheduler has planned them."""
+        lease = sequence.blocks
+        for _ in range(self._reach(sequence.num_computed + 1 + num_tokens) - len(lease)):
+            has_grown = lease.extend()
+            assert has_grown, "the scheduler plans the blocks of drafts"
+
+    def give_back_unused(self, sequence: Sequence) -> None:
+        """After drafts: blocks that none of its computed tokens is in. What is left is what it
+        would have without."""
+        sequence.blocks.trim(self._reach(sequence.num_computed))
 
     def record(self, sequence: Sequence, num_computed: int) -> None:
         """The KV of the first `num_computed` tokens is in the pool: names the new full blocks."""
@@ -163,4 +183,8 @@ class Placement:
         return self.cache.match(names, num_tokens // self.block_size, home=home)
 
     def _num_blocks(self, sequence: Sequence) -> int:
-        return -(-len(sequence.token_ids) // self.block_size)
+        return self._reach(len(sequence.token_ids))
+
+    def _reach(self, num_tokens: int) -> int:
+        """Blocks of so many tokens."""
+        return -(-num_tokens // self.block_size)

@@ -7,7 +7,8 @@ carry_out   preempts, makes room, admits -> what is to be computed
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Sequence as Ordered
 from operator import itemgetter
 
 from cluster.engine_options import EngineOptions
@@ -23,6 +24,7 @@ from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
+from engine.step.speculation import Speculation
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.load_meter import StepCostMeter
 
@@ -41,12 +43,15 @@ class StepPlanner:
         *,
         writer: FrameWriter,
         costs: StepCostMeter,
+        speculation: Speculation | None = None,
     ) -> None:
+        """`speculation`: guesses what sequences go on with; None: nobody does."""
         self._options = options
         self._table = table
         self._placement = placement
         self._writer = writer
         self._costs = costs
+        self._speculation = speculation
         self._num_homes = placement.homes.num_homes
 
     def plan(self) -> StepPlan:
@@ -54,8 +59,11 @@ class StepPlanner:
         running = list(self._table.running())
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
+        guess = self._begin_guesses(cost)
         views = [
-            self._placement.running_view(r, s, is_tight=is_tight, due_ms=self._due_ms(r, cost))
+            self._placement.running_view(
+                r, s, is_tight=is_tight, due_ms=self._due_ms(r, cost), chances=guess(r, s)
+            )
             for r, s in running
         ]
         return self._schedule(views, budgets)
@@ -87,15 +95,19 @@ class StepPlanner:
             _, sequence = found[key]
             sequence.release()
             sequence.life.advance(SequenceState.QUEUED)
-        shares = [(found[key][1], 1) for key in plan.decodes]
+        drafts = plan.drafts
+        shares = [(found[key][1], 1) for key in plan.decodes if key not in drafts]
         shares += [(found[chunk.key][1], chunk.num_tokens) for chunk in plan.chunks]
         copies = [self._placement.make_room(s) for s, _ in shares if s.lease is not None]
+        drafted = [self._drafted(found[key][1], n, copies) for key, n in drafts.items()]
         for key, home in plan.admissions.items():
             self._admit(*found[key], home)
+        spans = [Span(s, num_tokens) for s, num_tokens in shares if s.lease is not None]
         return StepWork(
-            spans=[Span(s, num_tokens) for s, num_tokens in shares if s.lease is not None],
-            num_decodes=len(plan.decodes),
+            spans=spans + drafted,
+            num_decodes=len(plan.decodes) - len(drafted),
             copies=[pair for pair in copies if pair is not None],
+            num_drafted=len(drafted),
         )
 
     def in_turn(
@@ -111,6 +123,22 @@ class StepPlanner:
             for request, sequence in list(self._table.waiting()):
                 if sequence.key in admissions:
                     self._admit(request, sequence, admissions[sequence.key])
+
+    def _begin_guesses(self, cost: StepCost) -> Callable[[Request, Sequence], Ordered[float]]:
+        if self._speculation is None or self._table.num_constrained:
+            return _guesses_nothing  # rows of a draft have no masks
+        self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
+        return self._speculation.chances
+
+    def _drafted(
+        self, sequence: Sequence, num_tokens: int, copies: list[tuple[int, int] | None]
+    ) -> Span:
+        """A decode with so many tokens of its draft, and room for them."""
+        assert self._speculation is not None, "drafts are planned of guesses"
+        copies.append(self._placement.make_room(sequence))
+        self._placement.make_draft_room(sequence, num_tokens)
+        draft = self._speculation.draft(sequence.key, num_tokens)
+        return Span(sequence, 1 + num_tokens, draft.token_ids, draft.num_predicted)
 
     def _budgets(self, seats_taken: list[int]) -> list[Budget]:
         """Of each home: an even part of what the step may compute, and what it has of its own."""
@@ -164,6 +192,10 @@ class StepPlanner:
         else:
             sequence.life.advance(SequenceState.PREFILLING)
             self._writer.started(request, sequence)
+
+
+def _guesses_nothing(request: Request, sequence: Sequence) -> Ordered[float]:
+    return ()
 
 
 def _is_tight(num_running: int, budgets: list[Budget]) -> bool:

@@ -60,7 +60,7 @@ class TokenChoice:
         if self._table.num_constrained:
             self._masking.take()
         rows = [self._rows(sequence, row) for row, sequence in enumerate(completed)]
-        all_drawn = self._draw(logits, [row for group in rows for row in group])
+        all_drawn = self.draw(logits, [row for group in rows for row in group])
         drawn = iter(all_drawn)
         for sequence, group in zip(completed, rows, strict=True):
             tokens = {row.choice: next(drawn) for row in group}
@@ -75,11 +75,14 @@ class TokenChoice:
         Those of sequences that are over are dropped. Returns how many there were.
         """
         for sequence, token_id in zip(sequences, token_ids, strict=True):
-            request = self._table.get(sequence.request_id)
-            if request is not None and not sequence.life.is_over:
-                token = None if token_id is None else GeneratedToken(token_id)
-                self._give(request, sequence, {sequence.choice: token})
+            self.give_one(sequence, None if token_id is None else GeneratedToken(token_id))
         return sum(token_id is not None for token_id in token_ids)
+
+    def give_one(self, sequence: Sequence, token: GeneratedToken | None) -> None:
+        """The next token of a sequence of an open request, unless that is over."""
+        request = self._table.get(sequence.request_id)
+        if request is not None and not sequence.life.is_over:
+            self._give(request, sequence, {sequence.choice: token})
 
     def seed(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
         """First tokens that a prefill worker sampled. Raises InternalError when they do not fit."""
@@ -151,7 +154,7 @@ class TokenChoice:
             if request is not None
         ]
 
-    def _draw(self, logits: torch.Tensor, rows: list[SamplingRow]) -> list[GeneratedToken | None]:
+    def draw(self, logits: torch.Tensor, rows: list[SamplingRow]) -> list[GeneratedToken | None]:
         """All rows at once; row by row when that fails, so that only the culprit gets None.
 
         A device that is lost is everybody's fault: that error goes on.

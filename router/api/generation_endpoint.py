@@ -140,7 +140,11 @@ class GenerationEndpoint:
             begin=partial(self._events, prepared),
             shape=shape,
             envelope=envelope,
-            tally=Tally([len(each.routed.token_ids) for each in prepared], shape.thought_tokens),
+            tally=Tally(
+                [len(each.routed.token_ids) for each in prepared],
+                shape.thought_tokens,
+                is_predicted=any(each.routed.prediction for each in prepared),
+            ),
             num_choices=prepared[0].routed.sampling.n,
             num_prompts=len(prepared),
             options=options,

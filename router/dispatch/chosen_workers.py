@@ -120,6 +120,7 @@ class ChosenWorkers(msgspec.Struct, frozen=True):
             first_token_ms=max(1.0, request.limits.to_first_token.remaining_ms),
             asked_s=request.limits.asked_s,
             resume=map(begun_to_wire, request.resume),
+            prediction=request.prediction,
         )
 
     def _uncached(self, item: FleetMember, num_prompt_tokens: int) -> int:

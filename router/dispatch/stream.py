@@ -84,6 +84,8 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Of an answer that another connection may go on with."""
     trace: RequestTrace | None = None
     """None: it is not traced."""
+    prediction: list[int] = []
+    """What the client expects of the answer, from its beginning: workers may guess by it."""
 
     @cached_property
     def packed(self) -> bytes:

@@ -21,6 +21,8 @@ MAX_STOP_CHARS = 256
 MAX_STOP_CHARS_TOGETHER = 1024
 """Of all stop strings of a body: what its automaton is made of."""
 MAX_SALT_CHARS = 256
+MAX_PREDICTION_CHARS = 16_384
+"""It is read with what is beside the prompt, of which a request has 32 KiB."""
 SEED_BITS = 64
 SEED_VALUES = 1 << SEED_BITS
 
@@ -109,6 +111,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     keep_tokens: bool = False
     """Deltas carry their tokens."""
     text: TextOptions = TextOptions()
+    prediction: str | None = None
+    """What the client expects the answer to be: to guess by, and no more. None: it says nothing."""
 
     @cached_property
     def stops(self) -> StopStrings:
@@ -162,6 +166,17 @@ def check_stops(stops: tuple[str, ...]) -> tuple[str, ...]:
             param="stop",
         )
     return stops
+
+
+def check_prediction(text: str) -> str:
+    """Raises InvalidRequest for a prediction that is too long."""
+    if len(text) > MAX_PREDICTION_CHARS:
+        raise InvalidRequest(
+            f"prediction has {len(text)} characters; allowed: {MAX_PREDICTION_CHARS}: send the "
+            "part that the answer begins with",
+            param="prediction",
+        )
+    return text
 
 
 def check_num_biases(count: int) -> None:

@@ -23,6 +23,7 @@ from cluster.errors import (
     InvalidRequest,
     SplitserveError,
 )
+from cluster.generation import MAX_PREDICTION_TOKENS
 from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams, in_words
 from router.dispatch.stream import (
@@ -36,6 +37,7 @@ from router.front.generation_request import (
     SEED_BITS,
     GenerationRequest,
     Prompt,
+    TextPrompt,
     Wishes,
 )
 from router.front.grammar_checks import GrammarChecks
@@ -122,6 +124,7 @@ class CompletionPipeline:
             tenant_salt=combined_salt(tenant.name, wishes.cache_salt),
             limits=request.limits,
             trace=request.trace,
+            prediction=await self._prediction(request) if wishes.prediction else [],
         )
         return PreparedGeneration(
             routed,
@@ -169,6 +172,18 @@ class CompletionPipeline:
             if keeper is not None:
                 keeper.left(failure)
             settle(reservation, prepared, run.num_new_tokens, failure)
+
+    async def _prediction(self, request: GenerationRequest) -> list[int]:
+        """Of what is longer than an answer could be, or is looked at, the beginning."""
+        limit = self._model.max_context_tokens
+        text = (request.wishes.prediction or "")[: limit * self._model.max_token_bytes]
+        token_ids = await self._encoder.encode(
+            TextPrompt(text, add_special=False, keep_last=limit - 1),
+            request.limits.to_first_token,
+            max_context_tokens=limit,
+            caller=request.caller,
+        )
+        return token_ids[:MAX_PREDICTION_TOKENS]
 
     async def encode(self, prompt: Prompt, deadline: Deadline, caller: Caller) -> list[int]:
         """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""

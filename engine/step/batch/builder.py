@@ -80,6 +80,7 @@ def _token_ids(spans: Ordered[Span]) -> np.ndarray[tuple[int], np.dtype[np.int64
     token_ids: list[int] = []
     for span in spans:
         token_ids += span.sequence.token_ids[span.sequence.num_computed : span.end]
+        token_ids += span.draft
     return np.array(token_ids, dtype=np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 
 import msgspec
@@ -15,6 +16,10 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
     sequence: Sequence
     num_tokens: int
+    draft: Ordered[int] = ()
+    """The last of these are not known yet: guesses, whose logits tell whether they are right."""
+    num_predicted: int = 0
+    """Guesses, the first ones, that come from what the client has predicted."""
 
     @property
     def end(self) -> int:
@@ -32,13 +37,15 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def logit_rows(self) -> list[int]:
-        """Its rows whose logits are wanted: those that score, then the last one if it completes."""
-        return [*self.scored_rows, *([self.num_tokens - 1] if self.completes else [])]
+        """Its rows whose logits are wanted: those that score, then the last known one if it
+        completes, and those of a draft."""
+        first = self.num_tokens - 1 - len(self.draft)
+        return [*self.scored_rows, *(range(first, self.num_tokens) if self.completes else ())]
 
     @property
     def completes(self) -> bool:
         """True when the last known token is among them: logits are wanted."""
-        return self.end == len(self.sequence.token_ids)
+        return self.end - len(self.draft) == len(self.sequence.token_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +54,10 @@ class StepWork:
 
     spans: list[Span]
     num_decodes: int
+    """Of one token each."""
     copies: list[tuple[int, int]]
+    num_drafted: int = 0
+    """Decodes with drafts, after those: a step has no prompts then."""
 
     @property
     def is_plain_decode(self) -> bool:
@@ -57,7 +67,7 @@ class StepWork:
     @property
     def has_chunks(self) -> bool:
         """True when part of a prompt is among it."""
-        return len(self.spans) > self.num_decodes
+        return len(self.spans) > self.num_decodes + self.num_drafted
 
     @property
     def sequences(self) -> list[Sequence]:
@@ -83,10 +93,11 @@ class StepWork:
         )
 
     def part_of(self, request_id: str) -> StepWork:
-        """What of it is one request's; its blocks have been copied."""
+        """What of it is one request's, without drafts; its blocks have been copied."""
         own = [span.sequence.request_id == request_id for span in self.spans]
+        spans = [span for span, is_own in zip(self.spans, own, strict=True) if is_own]
         return StepWork(
-            spans=[span for span, is_own in zip(self.spans, own, strict=True) if is_own],
-            num_decodes=sum(own[: self.num_decodes]),
+            spans=[Span(span.sequence, 1) if span.draft else span for span in spans],
+            num_decodes=sum(own[: self.num_decodes + self.num_drafted]),
             copies=[],
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -37,6 +38,16 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Prompts are computed in this order: see engine/step/planning/urgency.py."""
     is_scored: bool = False
     """Its prompt's own tokens get logprobs: of such rows a step has only so many."""
+    chances: Sequence[float] = ()
+    """Of a decode: of each token of its draft to be kept. They fall."""
+    room_tokens: int = 0
+    """Tokens of a draft that go into the block of its next token."""
+    block_tokens: int = 1
+    """Tokens of a block."""
+
+    def blocks_for_draft(self, num_tokens: int) -> int:
+        """Blocks needed for so many tokens of its draft, beyond that of its next token."""
+        return max(0, -(-(num_tokens - self.room_tokens) // self.block_tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +141,8 @@ class StepPlan:
     chunks: tuple[Chunk, ...]
     limit: ChunkLimit = ChunkLimit.PROMPTS
     """Why the chunks are not longer."""
+    drafts: Mapping[SequenceKey, int] = field(default_factory=dict)
+    """Of decodes: how many tokens of their drafts are verified."""
 
     @property
     def admissions(self) -> dict[SequenceKey, int]:

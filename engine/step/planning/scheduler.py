@@ -11,6 +11,9 @@ homes       where ranks share blocks (cluster/block_homes.py) each has a budget 
             in that step. Who waits gets, among those that can take it now, the home that has
             half of its prompt cached, or more, unless it is short of room, and else the one with
             the most blocks left; the queue stays one
+drafts      beside decodes alone, of what is left of the budget once everybody has what is due: see
+            engine/step/planning/draft_lengths.py. Nobody is preempted for a draft, nor waits for
+            one
 seats       as many as the homes have together. Choices of one prompt share its home, so that they
             may be more than its part, where one sequence alone waits for a seat of the part
 """
@@ -22,6 +25,7 @@ from heapq import merge
 from itertools import chain
 
 from engine.step.planning.chunk_budget import ChunkBudget, num_remaining
+from engine.step.planning.draft_lengths import draft_lengths
 from engine.step.planning.plan import (
     Budget,
     Chunk,
@@ -51,6 +55,7 @@ def schedule(
     draft = _Draft(running, budgets)
     draft.plan_decodes()
     draft.plan_prompts(waiting if draft.admits else ())
+    draft.plan_drafts()
     return draft.finish()
 
 
@@ -67,6 +72,7 @@ class _Draft:
         self._chunks: list[Chunk] = []
         self._limit = ChunkLimit.PROMPTS
         self._is_queue_open = True
+        self._drafts: dict[SequenceKey, int] = {}
 
     @property
     def admits(self) -> bool:
@@ -99,6 +105,11 @@ class _Draft:
         limits = [home.room.limit for home in self._homes]
         self._limit = next((it for it in limits if it is not ChunkLimit.PROMPTS), limits[0])
 
+    def plan_drafts(self) -> None:
+        """Of the decodes of a single home, in a step that neither computes prompts nor preempts."""
+        if len(self._homes) == 1 and not self._chunks:
+            self._drafts = self._homes[0].draft_lengths()
+
     def finish(self) -> StepPlan:
         """The plan, frozen; decodes are home by home."""
         return StepPlan(
@@ -108,6 +119,7 @@ class _Draft:
             decodes=tuple(chain.from_iterable(home.decodes for home in self._homes)),
             chunks=tuple(self._chunks),
             limit=self._limit,
+            drafts=self._drafts,
         )
 
     def _while_open(self, queue: Iterator[Offers]) -> Iterator[Offers]:
@@ -237,6 +249,20 @@ class _Home:
         """It has its blocks and seats from now on."""
         self.seats += view.seats
         self._blocks_left -= view.blocks_wanted
+
+    def draft_lengths(self) -> dict[SequenceKey, int]:
+        """Tokens of the drafts of its decodes that are verified."""
+        drafted = [view for view in self._running if view.chances]
+        if not drafted or self.preempted:
+            return {}
+        decodes = set(self.decodes)
+        return draft_lengths(
+            [view for view in drafted if view.key in decodes],
+            self._budget.cost,
+            num_decodes=len(decodes),
+            max_rows=self._budget.max_batch_tokens - len(decodes),
+            max_blocks=self._blocks_left,
+        )
 
     def _preempt_for(self, view: RunningView) -> bool:
         """Preempts the youngest until `view` can grow; False: it must wait, or was preempted."""

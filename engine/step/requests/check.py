@@ -19,6 +19,8 @@ def check_request(
     body.sampling.check(vocab_size)
     _check_prompt(body, vocab_size)
     _check_resume(body, vocab_size)
+    if body.prediction:
+        _check_ids(body.prediction, vocab_size, "the prediction")
     if body.sampling.prompt_logprobs is not None and body.mode is not PrefillMode.LOCAL:
         raise InvalidRequest(
             "prompt_logprobs needs a prompt that is computed where it decodes; leave prefill "

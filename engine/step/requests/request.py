@@ -14,6 +14,7 @@ from cluster.deadline import Deadline
 from cluster.generation import GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest, PrefillMode
 from engine.sampling.grammars.compiler import CompiledGrammar
+from engine.step.drafting.draft_tally import DraftTally
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.sequence import Sequence
 
@@ -62,6 +63,7 @@ class Request:
         """EXPORT: blocks before this index need no (further) announcement."""
         self.num_completion_tokens = 0
         self.num_cached_tokens = 0
+        self.drafted = DraftTally()
         self.first_token_s: float | None = None
         self._first_life = self.leader.life
 
@@ -78,8 +80,14 @@ class Request:
     @property
     def usage(self) -> Usage:
         """Tokens so far."""
-        prompt = len(self.body.token_ids)
-        return Usage(prompt, self.num_completion_tokens, self.num_cached_tokens)
+        tally = self.drafted
+        return Usage(
+            prompt_tokens=len(self.body.token_ids),
+            completion_tokens=self.num_completion_tokens,
+            cached_tokens=self.num_cached_tokens,
+            accepted_prediction_tokens=tally.num_predicted_kept,
+            rejected_prediction_tokens=tally.num_predicted_tried - tally.num_predicted_kept,
+        )
 
     @property
     def may_start(self) -> bool:

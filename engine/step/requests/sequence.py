@@ -12,6 +12,7 @@ from __future__ import annotations
 from cluster.block_hash import chain_names, pack_tokens
 from engine.memory.lease import BlockLease
 from engine.sampling.grammars.constraint import Constraint
+from engine.step.drafting.drafter import Drafter
 from engine.step.requests.lifecycle import Life
 
 
@@ -24,6 +25,7 @@ class Sequence:
         "cache_root",
         "choice",
         "constraint",
+        "drafter",
         "lease",
         "life",
         "num_computed",
@@ -50,6 +52,8 @@ class Sequence:
         self.constraint: Constraint | None = None
         """Its answer's grammar, from the first mask on: a function of the tokens, so forks and
         preempted ones need nothing of it."""
+        self.drafter: Drafter | None = None
+        """Guesses its next tokens; None: nobody does, or not yet."""
         self._names: list[bytes] = []
 
     @property

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from cluster.deadline import Clock
 from cluster.generation import pairs_of
 from engine.step.planning.plan import Chunk, HomeShare
-from engine.step.planning.step_cost import StepCost
+from engine.step.planning.step_cost import StepCost, draft_weight
+from engine.step.telling.draft_counts import VerifiedRows
+from engine.step.telling.draft_price import DraftPrice
 
 _WEIGHT = 0.1
 _NUM_GAPS = 512
@@ -123,6 +125,7 @@ class StepCostMeter:
     def __init__(self) -> None:
         self._taken = StepFits()
         self._undisturbed = StepFits()
+        self._drafts = DraftPrice()
         self._tail = 1.0
 
     @property
@@ -135,6 +138,7 @@ class StepCostMeter:
             token_ms=chunks.a,
             pair_ms=chunks.b,
             tail=self._tail,
+            draft_row_ms=self._drafts.ms,
         )
 
     @property
@@ -171,6 +175,15 @@ class StepCostMeter:
         alone_ms = took_ms if undisturbed_ms is None else undisturbed_ms
         for fits, ms in ((self._taken, took_ms), (self._undisturbed, alone_ms)):
             fits.add(ms, num_rows=num_rows, num_tokens=num_tokens, num_pairs=num_pairs)
+        if num_rows and not num_tokens:
+            decodes_ms = self._taken.decodes_ms
+            self._drafts.note_plain(num_rows, decodes_ms(num_rows), decodes_ms(1))
+
+    def add_drafts(self, took_ms: float, verified: VerifiedRows) -> None:
+        """A step of decodes with drafts: what it took longer is their rows'."""
+        weight = sum(n * draft_weight(context) for n, context in verified.drafts)
+        added_ms = max(0.0, took_ms - self._taken.decodes_ms(verified.num_decodes))
+        self._drafts.add(weight, added_ms)
 
     def _note_tail(self, took_ms: float, expected_ms: float) -> None:
         is_slow = took_ms > self._tail * expected_ms > 0
@@ -244,6 +257,16 @@ class LoadMeter:
             num_pairs=sum(pairs_of(chunk.num_tokens, chunk.context) for chunk in slowest.chunks),
             undisturbed_ms=self._undisturbed_s(duration_s) * 1e3,
         )
+        self._work_left_since_s = now_s if has_work else None
+
+    def end_drafted(self, now_s: float, *, has_work: bool, verified: VerifiedRows) -> None:
+        """It ends, a step of decodes with drafts. It counts as so many steps of one token for each
+        sequence as it gave tokens."""
+        duration_s = now_s - self._began_s
+        num_steps = max(1.0, verified.num_tokens / verified.num_decodes)
+        self.decode.add(verified.num_decodes, duration_s / num_steps)
+        self._count(0.0, duration_s, 0, verified.num_tokens)
+        self.costs.add_drafts(duration_s * 1e3, verified)
         self._work_left_since_s = now_s if has_work else None
 
     def _count(

@@ -16,12 +16,21 @@ from router.tools.thought_tokens import ThoughtTokens
 class Tally:
     """Adds up what the pipeline tells. `timing` is the last prompt's to end."""
 
-    def __init__(self, prompt_tokens: Sequence[int], thoughts: ThoughtTokens | None = None) -> None:
-        """`prompt_tokens`: the length of every prompt. `thoughts`: counted by who tells them."""
+    def __init__(
+        self,
+        prompt_tokens: Sequence[int],
+        thoughts: ThoughtTokens | None = None,
+        *,
+        is_predicted: bool = False,
+    ) -> None:
+        """`prompt_tokens`: the length of every prompt. `thoughts`: counted by who tells them.
+        `is_predicted`: the client has said what it expects, and is told what came of it."""
         self._thoughts = thoughts
         self._prompt_tokens = sum(prompt_tokens)
         self._choice_tokens: dict[int, int] = {}
         self._cached_tokens = 0
+        self._predicted = (0, 0) if is_predicted else None
+        """Tokens that were accepted and rejected."""
         self.timing = Timing()
 
     def count(self, index: int, delta: TextDelta) -> None:
@@ -30,7 +39,12 @@ class Tally:
 
     def end(self, event: Completed) -> None:
         """One prompt is over."""
-        self._cached_tokens += event.usage.cached_tokens
+        usage = event.usage
+        self._cached_tokens += usage.cached_tokens
+        if self._predicted is not None:
+            accepted, rejected = self._predicted
+            accepted += usage.accepted_prediction_tokens
+            self._predicted = accepted, rejected + usage.rejected_prediction_tokens
         self.timing = event.timing
 
     def usage(self) -> UsageBody:
@@ -41,7 +55,17 @@ class Tally:
             completion_tokens,
             self._prompt_tokens + completion_tokens,
             PromptTokensDetails(self._cached_tokens),
-            msgspec.UNSET
-            if self._thoughts is None
-            else CompletionTokensDetails(self._thoughts.total),
+            self._details(),
         )
+
+    def _details(self) -> CompletionTokensDetails | msgspec.UnsetType:
+        if self._thoughts is None and self._predicted is None:
+            return msgspec.UNSET
+        details = CompletionTokensDetails()
+        if self._thoughts is not None:
+            details.reasoning_tokens = self._thoughts.total
+        if self._predicted is not None:
+            accepted, rejected = self._predicted
+            details.accepted_prediction_tokens = accepted
+            details.rejected_prediction_tokens = rejected
+        return details

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from cluster.errors import InvalidRequest
-from router.api.reading.schema import ChatMessage, ContentPart
+from router.api.reading.schema import ChatMessage, ContentPart, PredictedContent
 from router.api.reading.tool_schema import MessageCall
 from router.front.chat_rules import checked_role
+from router.front.generation_request import check_prediction
 
 MAX_CALLS = 128
 """In one message."""
@@ -24,6 +25,20 @@ Extras = dict[int, dict[str, Any]]
 def to_pairs(messages: list[ChatMessage]) -> tuple[tuple[str, str], ...]:
     """Checks roles and contents. Raises InvalidRequest naming the message at fault."""
     return tuple(_pair(message, f"messages[{i}]") for i, message in enumerate(messages))
+
+
+def predicted_text(prediction: PredictedContent) -> str:
+    """What the answer is expected to be; empty text says nothing. Raises InvalidRequest."""
+    if prediction.type != "content":
+        raise InvalidRequest(
+            f"prediction has type {prediction.type[:50]!r}; only content is supported",
+            param="prediction.type",
+        )
+    content = prediction.content
+    if not isinstance(content, str):
+        parts = enumerate(content)
+        content = "".join(_part(part, f"prediction.content[{i}]") for i, part in parts)
+    return check_prediction(content)
 
 
 def extras_of(messages: list[ChatMessage]) -> Extras:

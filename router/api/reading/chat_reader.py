@@ -11,7 +11,7 @@ from cluster.sampling import SamplingParams
 from router.api.answers.chat_shape import ChatShape
 from router.api.answers.parsed_chat_shape import ParsedChatShape
 from router.api.reading import sampling
-from router.api.reading.chat_messages import to_pairs
+from router.api.reading.chat_messages import predicted_text, to_pairs
 from router.api.reading.decode import decode, decode_known
 from router.api.reading.plan import Plan
 from router.api.reading.prompts import kept_tokens
@@ -122,6 +122,7 @@ class ChatReader:
                 cache_salt=sampling.salt_of(request),
                 text=self._text_options(request, parsing),
                 keep_tokens=logprobs is not None,
+                prediction=predicted_text(request.prediction) if request.prediction else None,
             ),
             timeout_s=request.timeout_s,
             shape=self._shape(request, parsing, logprobs, prompt_logprobs),

@@ -28,6 +28,13 @@ class ContentPart(msgspec.Struct):
     text: str | None = None
 
 
+class PredictedContent(msgspec.Struct, forbid_unknown_fields=True):
+    """`prediction`: what the answer is expected to be."""
+
+    type: str
+    content: str | list[ContentPart]
+
+
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     """One message. The fields after `name` may be present but empty, as in an echoed answer."""
 
@@ -132,6 +139,7 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    prediction: PredictedContent | None = None
 
     include_reasoning: bool | None = None
     add_generation_prompt: bool | None = None
@@ -145,7 +153,6 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     thinking_token_budget: Any = None
     modalities: list[str] | None = None
     audio: Any = None
-    prediction: Any = None
     verbosity: Any = None
     web_search_options: Any = None
 

@@ -43,7 +43,6 @@ _CHAT: _Fields = {
     "thinking_token_budget": (),
     "modalities": (["text"],),
     "audio": (),
-    "prediction": (),
     "verbosity": (),
     "web_search_options": (),
 }

@@ -1,0 +1,117 @@
+"""After a step with drafts: what was drawn is compared with what was guessed.
+
+    rows of a sequence   last known token | draft 1 | draft 2 | draft 3
+    drawn                      a          |    b    |    c    |    d
+    kept                 a; b if a = draft 1; c if b = draft 2 as well; d if c = draft 3 too
+
+Each row is drawn as the step that would compute it alone would draw it: by the same seed and place,
+with the penalties and bans of the tokens before it. Tokens are given one by one, as if each had had
+a step of its own, so what ends a text ends it in the midst of a draft as well. KV of guesses that
+were wrong is written over by what comes; no block with such KV is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+
+import torch
+
+from cluster.generation import GeneratedToken
+from engine.sampling.logits import SamplingRow
+from engine.step.batch.step_work import Span
+from engine.step.placement import Placement
+from engine.step.requests.request import Request
+from engine.step.requests.table import RequestTable
+from engine.step.telling.draft_counts import DraftCounts, VerifiedRows
+from engine.step.token_choice import TokenChoice
+
+
+class Verification:
+    """Gives a step's tokens to its sequences."""
+
+    def __init__(
+        self, placement: Placement, table: RequestTable, token_choice: TokenChoice
+    ) -> None:
+        self._placement = placement
+        self._table = table
+        self._token_choice = token_choice
+        self.counts = DraftCounts()
+        self._last: VerifiedRows | None = None
+
+    def take_last(self) -> VerifiedRows | None:
+        """What the step before verified, once; None: it had no drafts, or has failed."""
+        last, self._last = self._last, None
+        return last
+
+    def take(self, logits: torch.Tensor, spans: Ordered[Span]) -> int:
+        """`logits` is float32 [num_logits, vocab_size], in the order of the spans' `logit_rows`.
+
+        Returns how many tokens were given.
+        """
+        rows = self._rows(spans)
+        drawn = self._token_choice.draw(logits, rows)
+        drafts = [(len(span.draft), span.sequence.num_computed) for span in spans if span.draft]
+        given, first = list[int](), 0
+        for span in spans:
+            end = first + span.num_tokens
+            given.append(self._give(span, drawn[first:end]))
+            first = end
+        self.counts.note_step(given)
+        self._last = VerifiedRows(len(spans), sum(given), drafts)
+        return sum(given)
+
+    def _rows(self, spans: Ordered[Span]) -> list[SamplingRow]:
+        rows = list[SamplingRow]()
+        for span in spans:
+            request = self._table.get(span.sequence.request_id)
+            assert request is not None, "a sequence that decodes has a request"
+            for place in range(span.num_tokens):
+                rows.append(_row(request, span, place, logit_row=len(rows)))
+        return rows
+
+    def _give(self, span: Span, drawn: Ordered[GeneratedToken | None]) -> int:
+        """Returns how many of them the sequence got."""
+        sequence, draft = span.sequence, span.draft
+        request = self._table.get(sequence.request_id)
+        if request is None:
+            return 0  # it has failed with another of its choices
+        if draft:
+            request.drafted.begin(len(draft), span.num_predicted)
+        num_given = num_kept = 0
+        for place, token in enumerate(drawn):
+            is_kept = place < len(draft) and token is not None and token.token_id == draft[place]
+            if is_kept:
+                num_kept += 1
+                request.drafted.keep(is_predicted=place < span.num_predicted)
+            self._placement.record(sequence, sequence.num_computed + 1)
+            self._token_choice.give_one(sequence, token)
+            num_given += token is not None
+            if not is_kept or sequence.life.is_over:
+                break
+        if draft:
+            self.counts.note(len(draft), num_kept)
+            if not sequence.life.is_over:
+                self._placement.give_back_unused(sequence)
+        return num_given
+
+
+def _row(request: Request, span: Span, place: int, *, logit_row: int) -> SamplingRow:
+    """Of the token after the first `place` of the draft, as if these were known."""
+    sequence = span.sequence
+    row = SamplingRow(
+        logit_row=logit_row,
+        params=request.params,
+        choice=sequence.choice,
+        token_ids=sequence.token_ids,
+        num_prompt=sequence.num_prompt,
+        num_ahead=place,
+    )
+    if place == 0 or not (row.is_adjusted or row.bans_ends):
+        return row
+    return SamplingRow(
+        logit_row=logit_row,
+        params=request.params,
+        choice=sequence.choice,
+        token_ids=[*sequence.token_ids, *span.draft[:place]],
+        num_prompt=sequence.num_prompt,
+    )

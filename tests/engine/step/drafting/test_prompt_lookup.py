@@ -1,0 +1,110 @@
+"""What prompt lookup guesses: the rest of what was there before, or was predicted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.step.drafting.drafter import Draft
+from engine.step.drafting.hit_rates import SharedRates
+from engine.step.drafting.ngram_index import PART_TOKENS
+from engine.step.drafting.prompt_lookup import LEAST_CHANCE, PromptLookup
+
+
+def lookup(num_prompt: int, prediction: list[int] | None = None) -> PromptLookup:
+    return PromptLookup(SharedRates(), num_prompt, prediction or [])
+
+
+def guess(drafter: PromptLookup, tokens: list[int], most: int = 8) -> list[int]:
+    draft = drafter.guess(tokens, most)
+    return [] if draft is None else draft.token_ids
+
+
+def test_nothing_is_guessed_of_a_text_that_does_not_repeat() -> None:
+    assert lookup(20).guess(list(range(20)), 8) is None
+
+
+def test_a_run_that_repeats_is_guessed_to_go_on_as_before() -> None:
+    prompt = [*range(100, 120), 7, 8]
+    drafter = lookup(len(prompt))
+    assert guess(drafter, prompt, 4) == []
+    assert guess(drafter, [*prompt, 100, 101, 102, 103], 4) == [104, 105, 106, 107]
+
+
+def test_chances_fall_and_are_worth_a_row() -> None:
+    prompt = [*range(100, 140)]
+    draft = lookup(len(prompt)).guess([*prompt, *range(100, 112)], 16)
+    assert draft is not None
+    assert draft.chances == sorted(draft.chances, reverse=True)
+    assert min(draft.chances) >= LEAST_CHANCE
+    assert len(draft.chances) == len(draft.token_ids)
+
+
+def test_what_was_copied_right_is_guessed_further_and_what_was_not_is_looked_for_anew() -> None:
+    prompt = [*range(100, 130), *range(200, 230)]
+    drafter = lookup(len(prompt))
+    known = [*prompt, 100, 101, 102]
+    assert guess(drafter, known, 1) == [103]
+    known += [103, 104, 210, 211]
+    assert guess(drafter, known, 2) == [212, 213]
+
+
+def test_a_loop_goes_round() -> None:
+    prompt = [50, 1, 2, 3, 1, 2, 3, 1, 2, 3]
+    assert guess(lookup(1), prompt, 7)[:4] == [1, 2, 3, 1]
+
+
+def test_an_answer_begins_as_it_was_predicted() -> None:
+    drafter = lookup(3, [11, 12, 13, 14])
+    draft = drafter.guess([1, 2, 3, 11], 8)
+    assert draft == Draft([12, 13, 14], draft.chances if draft else [], 3)
+
+
+def test_a_prediction_is_gone_on_with_after_a_change_and_ends_where_it_ends() -> None:
+    drafter = lookup(2, [11, 12, 13, 14, 15, 16])
+    assert guess(drafter, [1, 2, 11]) == [12, 13, 14, 15, 16]
+    assert guess(drafter, [1, 2, 11, 99]) == []
+    assert guess(drafter, [1, 2, 11, 99, 13, 14])[:1] == [15]
+    assert guess(drafter, [1, 2, 11, 99, 13, 14, 15, 16]) == []
+
+
+def test_tokens_of_the_prompt_are_not_counted_as_predicted() -> None:
+    prompt = [*range(100, 120)]
+    drafter = lookup(len(prompt), [11, 12])
+    draft = drafter.guess([*prompt, 103, 104, 105, 106], 2)
+    assert draft is not None
+    assert (draft.token_ids, draft.num_predicted) == ([107, 108], 0)
+
+
+def test_a_long_prompt_is_taken_over_several_calls_and_its_end_is_what_counts() -> None:
+    prompt = [i % 50_000 for i in range(PART_TOKENS + 5000)]
+    known = [*prompt, *prompt[-50:-46]]
+    drafter = lookup(len(prompt))
+    calls = 1
+    while not (found := guess(drafter, known, 3)):
+        calls += 1
+        assert calls < 10
+    assert found == prompt[-46:-43]
+    assert calls > 2
+
+
+def test_a_text_that_has_never_matched_is_not_guessed_at_for_a_chance_match() -> None:
+    """Two tokens that come again by chance: after some of that nobody is guessed for."""
+    chance = random.Random(3)
+    drafter = lookup(1)
+    known = [chance.randrange(30) for _ in range(2000)]
+    num_drafts = 0
+    for end in range(1, 2000):
+        num_drafts += drafter.guess(known[:end], 4) is not None
+    assert num_drafts < 400
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_guesses_are_the_same_however_the_text_came(seed: int) -> None:
+    chance = random.Random(seed)
+    known = [chance.randrange(4) for _ in range(60)]
+    step_by_step, at_once = lookup(10), lookup(10)
+    for end in range(10, 60):
+        step_by_step.guess(known[:end], 5)
+    assert step_by_step.guess(known, 5) == at_once.guess(known, 5)

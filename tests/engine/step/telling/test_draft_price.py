@@ -1,0 +1,51 @@
+"""What a row of a draft is said to cost: as measured, and as expected where it was not of late."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.step.telling.draft_counts import VerifiedRows
+from engine.step.telling.draft_price import DraftPrice
+from engine.step.telling.load_meter import LoadMeter
+
+
+def test_the_price_is_expected_of_plain_steps_before_the_first_draft() -> None:
+    price = DraftPrice()
+    assert price.ms == 0.0
+    price.note_plain(1, 2.5, 2.5)
+    assert price.ms == pytest.approx(0.25)
+    price.note_plain(16, 8.0, 2.8)
+    assert price.ms == pytest.approx(0.275)
+
+
+def test_it_becomes_what_is_measured() -> None:
+    price = DraftPrice()
+    price.note_plain(1, 2.5, 2.5)
+    for weight in (3.0, 16.0, 7.0) * 20:
+        price.add(weight, 0.4 * weight)
+    assert price.ms == pytest.approx(0.4, rel=0.01)
+
+
+def test_a_step_that_lost_its_core_does_not_end_drafts_for_good() -> None:
+    price = DraftPrice()
+    price.note_plain(1, 2.5, 2.5)
+    price.add(4.0, 500.0)
+    assert price.ms <= 0.5
+    for _ in range(1000):
+        price.note_plain(1, 2.5, 2.5)
+    assert price.ms == pytest.approx(0.25, rel=0.05)
+
+
+def test_a_step_with_drafts_counts_as_the_steps_that_it_saved() -> None:
+    meter = LoadMeter()
+    for start_s in (0.0, 1.0):
+        meter.begin(start_s)
+        meter.end(start_s + 0.010, has_work=True, chunks=(), num_decodes=2)
+    meter.begin(2.0)
+    verified = VerifiedRows(num_decodes=2, num_tokens=6, drafts=[(4, 0)])
+    meter.end_drafted(2.015, has_work=False, verified=verified)
+    assert meter.num_decoded_tokens == 2 + 2 + 6
+    assert meter.decode_busy_s == pytest.approx(0.035)
+    assert meter.decode.mean_ms < 10.0
+    assert meter.costs.cost.draft_row_ms == pytest.approx(5.0 / 4, rel=0.2)
+    assert meter.costs.cost.decodes_ms(2) == pytest.approx(10.0)
