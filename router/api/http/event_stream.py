@@ -25,9 +25,7 @@ class EventStream:
         """`ping_interval_s`: of silence, before a ping; 0: never. `is_named`: what is sent are
         whole events with names of their own, and no `[DONE]` ends them."""
         self._exchange = exchange
-        self._write = exchange.write_block if is_named else exchange.write_event
-        self._send = exchange.send_block if is_named else exchange.send_event
-        self._end = exchange.end_blocks if is_named else exchange.end_stream
+        self._is_named = is_named
         self._interval_s = ping_interval_s
         self._clock = exchange.clock
         self._last_sent_s = self._clock()
@@ -59,7 +57,10 @@ class EventStream:
 
     def send_now(self, data: bytes) -> None:
         """One event."""
-        self._write(data)
+        if self._is_named:
+            self._exchange.write_block(data)
+        else:
+            self._exchange.write_event(data)
         self._last_sent_s = self._clock()
 
     async def send(self, data: bytes) -> None:
@@ -69,17 +70,23 @@ class EventStream:
             self._ping = None
         self._is_sending = True
         await self._start()
-        await self._send(data)
+        if self._is_named:
+            await self._exchange.send_block(data)
+        else:
+            await self._exchange.send_event(data)
         self._is_sending = False
         self._last_sent_s = self._clock()
 
     async def end(self) -> None:
-        """The closing `[DONE]`."""
+        """The closing `[DONE]`, where events have no names."""
         if self._ping is not None:
             await self._ping
         self._is_sending = True
         await self._start()
-        await self._end()
+        if self._is_named:
+            await self._exchange.end_blocks()
+        else:
+            await self._exchange.end_stream()
 
     @property
     def _has_failed(self) -> bool:

@@ -31,6 +31,14 @@ def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
     """None: the answer is nothing but text. Raises InvalidRequest."""
     thoughts = _thoughts_of(request, model)
     functions = offered(request)
+    if _has_form(request):
+        thoughts = None  # the form holds from the first character on
+        if functions:
+            raise InvalidRequest(
+                "response_format and structured_outputs leave no room for calls; leave tools out, "
+                "or send tool_choice: none",
+                param="tools",
+            )
     if thoughts is None and not functions:
         return None
     return Parsing(
@@ -40,6 +48,12 @@ def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
         kinds=kinds_of(functions),
         only_first_call=request.parallel_tool_calls is False,
     )
+
+
+def _has_form(request: ChatRequest) -> bool:
+    """The answer is not just any text."""
+    asked = (request.response_format, request.structured_outputs)
+    return asked != (None, None) and asked != ({"type": "text"}, None)
 
 
 def _thoughts_of(request: ChatRequest, model: ServedModel) -> ThoughtFormat | None:

@@ -1,0 +1,32 @@
+"""How an answer is parsed, by what its request says."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.errors import InvalidRequest
+from router.api.reading.schema import ChatMessage, ChatRequest
+from router.api.reading.talk import parsing_of
+from router.api.reading.tool_schema import FunctionDefinition, ToolDefinition
+from tests.router.front_fakes import byte_model, tool_model
+
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
+TOOLS = [ToolDefinition("function", FunctionDefinition("now"))]
+
+
+def request(**wishes: object) -> ChatRequest:
+    return ChatRequest(messages=[ChatMessage("user", "Hi")], **wishes)  # type: ignore[arg-type]
+
+
+def test_nothing_is_looked_for_where_there_is_nothing_to_find() -> None:
+    assert parsing_of(request(), byte_model()) is None
+    assert parsing_of(request(tools=TOOLS, tool_choice="none"), byte_model()) is None
+
+
+def test_an_answer_of_a_given_form_has_no_thought_and_no_room_for_calls() -> None:
+    found = parsing_of(request(response_format={"type": "text"}), tool_model())
+    assert found is not None and found.thoughts is not None
+    assert parsing_of(request(response_format=SCHEMA), tool_model()) is None
+    assert parsing_of(request(structured_outputs={"regex": "a"}), tool_model()) is None
+    with pytest.raises(InvalidRequest, match="leave no room"):
+        parsing_of(request(response_format=SCHEMA, tools=TOOLS), tool_model())
