@@ -30,7 +30,7 @@ from cli.handed_on import hand_on, newest_event, say_handed_on
 from cli.question import complained
 from cli.release import at_release
 from cli.terminal import complain, say
-from cluster.deadline import Deadline
+from cluster.deadline import Deadline, Sleep
 from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
@@ -110,13 +110,15 @@ async def _roles(router: OperatorLink) -> dict[str, str]:
     return {state.member.worker_id: state.member.role for state in members}
 
 
-async def _joined_since(router: OperatorLink, before: Mapping[str, str]) -> list[str]:
+async def _joined_since(
+    router: OperatorLink, before: Mapping[str, str], sleep: Sleep = asyncio.sleep
+) -> list[str]:
     """Where a spare takes the place it is not the one that is started."""
     deadline = Deadline.after(JOIN_S)
     while not (new := sorted((await _roles(router)).keys() - before.keys())):
         if deadline.has_passed:
             break
-        await asyncio.sleep(_LOOK_S)
+        await sleep(_LOOK_S)
     return new
 
 
