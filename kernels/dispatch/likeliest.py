@@ -70,7 +70,8 @@ def _natively(
 def _by_torch(logits: torch.Tensor, rows: Sequence[int], masks: Masks | None) -> list[int | None]:
     chosen = logits[list(rows)]
     masked = [(i, mask) for i, mask in enumerate(masks or ()) if mask is not None]
-    reference_mask(chosen, [i for i, _ in masked], [mask for _, mask in masked])
+    if masked:
+        reference_mask(chosen, [i for i, _ in masked], [mask for _, mask in masked])
     values, ids = reference_argmax(chosen)
     is_finite = values.isfinite().tolist()
     return [i if finite else None for i, finite in zip(ids.tolist(), is_finite, strict=True)]

@@ -56,13 +56,17 @@ def main() -> int:
         link.sendall(pack(TextWorkerReady()))
         step_back(_first(Begin, stream).niceness)
         while (message := _read_or_end(stream)) is not None:
-            for part in _reply(desk, trials, setup.limits, *message):
+            for part in _reply(desk, setup.limits, *message, trials):
                 link.sendall(part)
     return 0
 
 
 def _reply(
-    desk: TextDesk, trials: GrammarTrials, limits: TextLimits, head: bytes, body: bytes
+    desk: TextDesk,
+    limits: TextLimits,
+    head: bytes,
+    body: bytes,
+    trials: GrammarTrials | None = None,
 ) -> tuple[bytes, bytes]:
     """Whatever the task is and becomes: no request ends this process by an exception."""
     try:
@@ -70,6 +74,7 @@ def _reply(
         assert not isinstance(task, Setup | Begin)
         limits.hold_cpu(size_of(task, head, body))
         if isinstance(task, TryGrammar):
+            assert trials is not None, "whoever gets grammars has trials"
             trials.run(task.grammar)
             return _ids(ReadBody(b"", ()))
         return _ids(_done(desk, task, body))

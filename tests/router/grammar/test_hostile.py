@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.errors import InvalidRequest
+from cluster.errors import InvalidRequest, NotReady
 from cluster.grammar import Grammar
 from router.grammar.json_schema import schema_grammar
 from router.text_worker.grammar_trial import CPU_S, try_apart
@@ -34,6 +34,15 @@ def cores_s() -> float:
     return time.process_time() + times.children_user + times.children_system
 
 
+def assert_refused_apart(grammar: Grammar) -> None:
+    """However busy the machine is: a trial that it gives no time is tried again."""
+    error: Exception = NotReady("")
+    while isinstance(error, NotReady):
+        with pytest.raises((InvalidRequest, NotReady)) as caught:
+            try_apart(tokenizer(), grammar)
+        error = caught.value
+
+
 def test_there_are_thirty() -> None:
     assert len(MAKERS) >= 30
 
@@ -48,8 +57,7 @@ def test_a_hostile_grammar_is_refused_soon_and_holds_nobody(name: str) -> None:
         refused = error
     here_s = cores_s() - began_s
     if grammar is not None:
-        with pytest.raises(InvalidRequest):
-            try_apart(tokenizer(), grammar)
+        assert_refused_apart(grammar)
     else:
         assert refused is not None and len(refused.message) < 600
     assert here_s < HERE_S
@@ -59,8 +67,7 @@ def test_a_hostile_grammar_is_refused_soon_and_holds_nobody(name: str) -> None:
 @pytest.mark.parametrize("name", PAST)
 def test_what_would_pass_the_checks_dies_in_its_own_process(name: str) -> None:
     began_s = cores_s()
-    with pytest.raises(InvalidRequest):
-        try_apart(tokenizer(), PAST[name])
+    assert_refused_apart(PAST[name])
     assert cores_s() - began_s < CPU_S + 0.1
     try_apart(tokenizer(), schema_grammar({"type": "object"}, param="schema"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.errors import GrammarFailed, InvalidRequest
+from cluster.errors import GrammarFailed, InvalidRequest, NotReady
 from cluster.grammar import Grammar, GrammarKind
 from cluster.models.card import ModelCard
 from router.front.generation_request import ChatPrompt
@@ -36,7 +36,8 @@ async def test_what_crashes_or_hangs_the_library_ends_no_worker(card: ModelCard)
         before = pids()
         for grammar in past_the_checks().values():
             error = await error_of(workers.try_grammar(grammar))
-            assert isinstance(error, GrammarFailed | InvalidRequest)
+            # where a busy machine gave the trial no time, it is told so
+            assert isinstance(error, GrammarFailed | InvalidRequest | NotReady)
             assert await workers.encode(HELLO, CONTEXT_TOKENS)
         await workers.try_grammar(SCHEMA)
         assert pids() == before
