@@ -109,10 +109,8 @@ def grammar_from_wire(message: generation_pb2.Grammar) -> Grammar:
     try:
         return Grammar(message.text, GrammarKind(message.kind))
     except ValueError:
-        kinds = ", ".join(GrammarKind)
-        raise InvalidRequest(
-            f"{message.kind[:40]!r} is no kind of grammar; known: {kinds}", param="grammar.kind"
-        ) from None
+        why = f"{message.kind[:40]!r} is no kind of grammar; known: {', '.join(GrammarKind)}"
+        raise InvalidRequest(why, param="grammar.kind") from None
 
 
 def token_to_wire(token: GeneratedToken) -> generation_pb2.GeneratedToken:
@@ -298,6 +296,5 @@ def identity_to_wire(identity: WorkerIdentity) -> worker_pb2.WorkerIdentity:
 
 def identity_from_wire(message: worker_pb2.WorkerIdentity) -> WorkerIdentity:
     """The inverse of `identity_to_wire`."""
-    return WorkerIdentity(
-        WorkerKey(message.worker_id, message.incarnation), pairing_from_wire(message.pairing)
-    )
+    key = WorkerKey(message.worker_id, message.incarnation)
+    return WorkerIdentity(key, pairing_from_wire(message.pairing))

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import time
 
-import structlog
-
 from cluster.deadline import Clock, deadline_passed
 from cluster.engine_options import EngineOptions
 from engine.contract.commands import Command, Inspect, Submit
@@ -24,16 +22,16 @@ from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.batch.builder import BatchBuilder
-from engine.step.batch.step_work import StepWork
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
 from engine.step.drafting.drafter import MakeDrafter
+from engine.step.launches import Launches
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
-from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
+from engine.step.run_ahead import LaunchedStep, RunAhead
 from engine.step.speculation import Speculation, speculation_of, why_none
 from engine.step.step_planner import StepPlanner
 from engine.step.telling.frame_writer import FrameWriter
@@ -44,7 +42,6 @@ from engine.step.token_choice import TokenChoice
 from engine.step.verification import Verification
 from engine.step.warm_list import WarmList
 
-_LOG = structlog.get_logger()
 _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODING)
 
 
@@ -99,7 +96,7 @@ class Engine:
         self._commands = self._commands_of(replica)
         self._verification = Verification(self.placement, self.table, self._token_choice)
         self._computation = self._computation_of(replica, masking)
-        self._ahead = self._run_ahead_of(replica)
+        self._launches = self._launches_of(replica)
         self.load = LoadReport(
             *(self.placement.pool, self.table, self._meter),
             grammars=GrammarMeter() if grammars is None else grammars.meter,
@@ -138,8 +135,9 @@ class Engine:
         self._meter.begin(self._clock())
         self.is_compiling = self._is_compiling
         self._tidy()
-        if self._ahead is not None and self._ahead.in_flight is not None:
-            self._run_ahead(self._ahead, self._ahead.in_flight)
+        launches = self._launches
+        if launches is not None and (launched := launches.in_flight) is not None:
+            self._run_ahead(launches, launched)
         else:
             self._run()
         return self._publish()
@@ -174,7 +172,7 @@ class Engine:
 
     @property
     def _is_ahead(self) -> bool:
-        return self._ahead is not None and self._ahead.in_flight is not None
+        return self._launches is not None and self._launches.in_flight is not None
 
     def _computation_of(self, replica: Replica, masking: Masking) -> Computation:
         return Computation(
@@ -208,10 +206,10 @@ class Engine:
             speculation=speculation,
         )
 
-    def _run_ahead_of(self, replica: Replica) -> RunAhead | None:
+    def _launches_of(self, replica: Replica) -> Launches | None:
         if not isinstance(replica.runner, LaunchingRunner):
             return None
-        return RunAhead(
+        ahead = RunAhead(
             replica.runner,
             planner=self._planner,
             batches=self._batches,
@@ -219,6 +217,7 @@ class Engine:
             table=self.table,
             token_choice=self._token_choice,
         )
+        return Launches(ahead, self._planner, self._computation, self.table)
 
     def _inspect(self, command: Inspect) -> Inspection:
         return Inspection(
@@ -244,56 +243,19 @@ class Engine:
         """One step from plan to tokens; or to a launch: its tokens come with the next call."""
         plan = self._planner.plan()
         work = self._planner.carry_out(plan)
-        is_launched = self._ahead is not None and self._has_launched(self._ahead, work)
+        is_launched = self._launches is not None and self._launches.has_launched(work)
         slowest = work.slowest_share() if self.placement.homes.are_several else plan.share
         if work.spans and not is_launched:
             self._computation.compute(work)
         self._is_stalled = plan.is_empty
         self._measure(plan, slowest)
 
-    def _run_ahead(self, ahead: RunAhead, launched: LaunchedStep) -> None:
+    def _run_ahead(self, launches: Launches, launched: LaunchedStep) -> None:
         """Launches the step after the one in flight, if it can be; then reads the one in flight."""
-        step = ahead.next_step()
-        if step is not None:
-            ahead.make_room(step)
-            self._planner.admit(step.admissions)
-            self._launch(ahead, step)
-        self._take_launched(ahead, launched)
+        launches.turn(launched)
         self._is_stalled = False
         # what the device does between calls is no gap
         self._meter.end(self._clock(), has_work=False, chunks=(), num_decodes=len(launched.row_of))
-
-    def _has_launched(self, ahead: RunAhead, work: StepWork) -> bool:
-        step = ahead.step_of(work.sequences) if work.is_plain_decode else None
-        if step is not None:
-            self._launch(ahead, step)
-        return step is not None
-
-    def _launch(self, ahead: RunAhead, step: DecodeStep) -> None:
-        """An exception ends the requests of this step only."""
-        try:
-            ahead.launch(step)
-        except Exception as error:
-            _LOG.exception(
-                "a decode step could not be launched; its requests end",
-                num_sequences=len(step.sequences),
-            )
-            self._computation.fail(self.table.of(step.sequences), error)
-
-    def _take_launched(self, ahead: RunAhead, launched: LaunchedStep) -> None:
-        """An exception ends the requests of this step only."""
-        waiting = self.table.of(launched.alive)
-        try:
-            num_given = ahead.land()
-        except Exception as error:
-            _LOG.exception(
-                "a launched decode step failed; its requests end",
-                num_sequences=len(launched.row_of),
-            )
-            self._computation.fail(self.table.of(launched.alive), error)
-        else:
-            self._computation.note_tokens(num_given, waiting)
-        self.table.sweep()
 
     def _measure(self, plan: StepPlan, slowest: HomeShare) -> None:
         counts = self.table.counts

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import grpc
 import pytest
+from msgspec import structs
 
 from cluster.errors import (
     Cancelled,
@@ -20,7 +21,12 @@ from cluster.generation import EngineLoad, PromptToken
 from cluster.identity import WorkerKey
 from cluster.process.lifespan import ProcessState
 from cluster.rpc import error_of
-from cluster.wire import identity_from_wire, identity_to_wire, prompt_token_from_wire
+from cluster.wire import (
+    identity_from_wire,
+    identity_to_wire,
+    prompt_token_from_wire,
+    usage_from_wire,
+)
 from cluster.worker_identity import WorkerIdentity
 from decode_worker.session import RouterSession
 from engine.contract.commands import Cancel, Finish, PrefillMode, Submit
@@ -50,6 +56,39 @@ async def test_a_request_without_prefill_workers_is_prefilled_here(bench):
     assert (ended.timing.queue_ms, ended.timing.prefill_ms) == (5.0, 50.0)
     assert ended.timing.decode_worker == "decode-a"
     assert not ended.HasField("error")
+
+
+async def test_a_prediction_goes_to_the_engine_and_what_came_of_guesses_comes_back(bench):
+    router = bench.open_session()
+    submit = worker_pb2.Submit(
+        request_id="a",
+        token_ids=[1, 2, 3],
+        sampling=generation_pb2.SamplingParams(max_tokens=4),
+        cache_root=bytes(16),
+        timeout_ms=20_000.0,
+        prediction=[7, 8, 9],
+    )
+    await router.say(submit=submit)
+    engine_id = await bench.submitted()
+    assert bench.link.told(Submit)[0].request.prediction == [7, 8, 9]
+    bench.link.say(Frame(tokens=[token_event(engine_id, token_id) for token_id in (7, 8, 5)]))
+    said = ended_event(engine_id)
+    usage = structs.replace(said.usage, accepted_prediction_tokens=2, rejected_prediction_tokens=1)
+    said = structs.replace(said, usage=usage, draft_tokens=5, accepted_draft_tokens=3)
+    bench.link.say(Frame(ended=[said]))
+    ended = await router.ended("a")
+    assert router.tokens("a") == [7, 8, 5]  # several of a choice in one step
+    assert usage_from_wire(ended.usage) == usage
+    assert (ended.timing.draft_tokens, ended.timing.accepted_draft_tokens) == (5, 3)
+
+
+async def test_more_of_a_prediction_than_anybody_looks_at_is_refused(bench):
+    router = bench.open_session()
+    submit = worker_pb2.Submit(
+        request_id="a", token_ids=[1], timeout_ms=20_000.0, prediction=[1] * 8193
+    )
+    await router.say(submit=submit)
+    assert (await router.ended("a")).error.code == "invalid_request"
 
 
 async def refusal(call) -> SplitserveError:

@@ -7,6 +7,7 @@ import pytest
 from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.rank_facts import RankWait
+from engine.contract.draft_numbers import DraftNumbers
 from worker.metrics import WorkerMetrics
 
 
@@ -48,3 +49,17 @@ def test_busy_seconds_and_tokens_grow_with_what_the_engine_says() -> None:
     assert value_of(metrics, "busy_seconds_total", kind="decode") == 0.25
     assert value_of(metrics, "computed_tokens_total", kind="prefill") == 9
     assert value_of(metrics, "computed_tokens_total", kind="decode") == 0
+
+
+def test_drafts_are_counted_by_position_and_by_what_became_of_them() -> None:
+    metrics = WorkerMetrics(Role.DECODE, "decode-0")
+    metrics.drafts_were(DraftNumbers(tried=[4, 3], kept=[4, 1], num_steps=4, num_tokens=9))
+    metrics.drafts_were(DraftNumbers(tried=[6, 3], kept=[5, 1], num_steps=6, num_tokens=12))
+    found = {
+        (place, outcome): value_of(metrics, "draft_tokens_total", position=place, outcome=outcome)
+        for place in "12"
+        for outcome in ("kept", "dropped")
+    }
+    assert found == {("1", "kept"): 5, ("1", "dropped"): 1, ("2", "kept"): 1, ("2", "dropped"): 2}
+    assert value_of(metrics, "draft_steps_total") == 6
+    assert value_of(metrics, "draft_step_tokens_total") == 12
