@@ -34,6 +34,7 @@ from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import LaunchedStep, RunAhead
 from engine.step.speculation import Speculation, speculation_of, why_none
 from engine.step.step_planner import StepPlanner
+from engine.step.telling.draft_price import DraftPrice
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
@@ -197,6 +198,8 @@ class Engine:
         )
 
     def _planner_of(self, options: EngineOptions, speculation: Speculation | None) -> StepPlanner:
+        if speculation is not None:
+            self._meter.costs.drafts = DraftPrice()
         return StepPlanner(
             options,
             self.table,

@@ -125,7 +125,8 @@ class StepCostMeter:
     def __init__(self) -> None:
         self._taken = StepFits()
         self._undisturbed = StepFits()
-        self._drafts = DraftPrice()
+        self.drafts: DraftPrice | None = None
+        """Of an engine that guesses coming tokens."""
         self._tail = 1.0
 
     @property
@@ -138,7 +139,7 @@ class StepCostMeter:
             token_ms=chunks.a,
             pair_ms=chunks.b,
             tail=self._tail,
-            draft_row_ms=self._drafts.ms,
+            draft_row_ms=0.0 if self.drafts is None else self.drafts.ms,
         )
 
     @property
@@ -175,15 +176,16 @@ class StepCostMeter:
         alone_ms = took_ms if undisturbed_ms is None else undisturbed_ms
         for fits, ms in ((self._taken, took_ms), (self._undisturbed, alone_ms)):
             fits.add(ms, num_rows=num_rows, num_tokens=num_tokens, num_pairs=num_pairs)
-        if num_rows and not num_tokens:
+        if self.drafts is not None and num_rows and not num_tokens:
             decodes_ms = self._taken.decodes_ms
-            self._drafts.note_plain(num_rows, decodes_ms(num_rows), decodes_ms(1))
+            self.drafts.note_plain(num_rows, decodes_ms(num_rows), decodes_ms(1))
 
     def add_drafts(self, took_ms: float, verified: VerifiedRows) -> None:
         """A step of decodes with drafts: what it took longer is their rows'."""
+        assert self.drafts is not None, "who verifies drafts has a price for them"
         weight = sum(n * draft_weight(context) for n, context in verified.drafts)
         added_ms = max(0.0, took_ms - self._taken.decodes_ms(verified.num_decodes))
-        self._drafts.add(weight, added_ms)
+        self.drafts.add(weight, added_ms)
 
     def _note_tail(self, took_ms: float, expected_ms: float) -> None:
         is_slow = took_ms > self._tail * expected_ms > 0
