@@ -1,8 +1,8 @@
 """`make test` asks the few that failed once more, alone: python -m tests.once_more
 
 On a machine that others use, a few of ten thousand tests of real processes may meet what no
-deadline foresees. What fails again, or in numbers, is a fault. What passes alone is told by name, so that
-it is looked into: it is not forgotten.
+deadline foresees. What fails again, or in numbers, is a fault. What passes alone is told by name,
+so that it is looked into: it is not forgotten.
 """
 
 from __future__ import annotations

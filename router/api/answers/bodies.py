@@ -15,8 +15,8 @@ class PromptTokensDetails(msgspec.Struct):
 
 
 class CompletionTokensDetails(msgspec.Struct):
-    """`reasoning_tokens`: tokens of the answer that were thoughts. The others: what became of tokens
-    that were guessed from a prediction; those rejected are not among `completion_tokens`."""
+    """`reasoning_tokens`: tokens of the answer that were thoughts. The others: what became of
+    tokens that were guessed from a prediction; those rejected are not among `completion_tokens`."""
 
     reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET
     accepted_prediction_tokens: int | msgspec.UnsetType = msgspec.UNSET
