@@ -13,7 +13,6 @@ PROTOCOL_VERSION = 6
 """Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
 RESUME_VERSION = 4
 """Since this one a worker goes on with an answer that another has begun."""
-
 GRAMMAR_VERSION = 6
 """Since this one a worker follows grammars; one before it would not know that there is one."""
 VLLM = "vllm"
@@ -62,6 +61,12 @@ class Pairing:
         hash chain. Names of blocks of unequal sizes below one root differ, as their tokens do."""
         same = replace(self, block_size_tokens=block_size_class(self.block_size_tokens))
         return "|".join(str(getattr(same, item.name)) for item in fields(same))
+
+    @property
+    def follows_grammars(self) -> bool:
+        """False for a worker of ours that would not know of one; an engine that stands behind an
+        adapter is told in its own words."""
+        return self.protocol_version >= GRAMMAR_VERSION or self.weights == VLLM
 
     @property
     def digest(self) -> str:

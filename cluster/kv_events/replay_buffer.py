@@ -10,9 +10,9 @@ MAX_MESSAGES = 2_500
 """Some 0.9 kB each: 3 minutes of a worker with six requests a second, half a minute of one that
 fills a block in each step. 10,000 took half an hour to fill, and looked like a leak: 6 % of the
 process (`python -m benchmarks.bench_soak`)."""
-MAX_BYTES = 32 * 1024 * 1024
-"""A decode worker at 20 requests a second fills 3.6 MB a minute; one prompt of 100k tokens 0.5 MB.
-Whoever has missed more takes a snapshot."""
+MAX_BYTES = 2 * 1024 * 1024
+"""A decode worker at 20 requests a second fills it in half a minute, a prefill worker of the bench
+above in eight; one prompt of 100k tokens takes 0.5 MB. Whoever has missed more takes a snapshot."""
 
 
 class ReplayBuffer:

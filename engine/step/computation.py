@@ -127,6 +127,8 @@ class Computation:
             )
             self.fail(self._table.of(work.sequences), error)
         else:
+            if not num_given:
+                waiting = [r for r in waiting if r.request_id not in _at_grammars_end(completed)]
             self.note_tokens(num_given, waiting)
 
     def _take_known(self, work: StepWork, logits: torch.Tensor, completed: list[Sequence]) -> int:
@@ -143,3 +145,12 @@ class Computation:
         for request in self._table.of(work.sequences):
             if request.is_export:
                 self._writer.prefilled(split_prompt.announce(request, self._placement))
+
+
+def _at_grammars_end(sequences: list[Sequence]) -> set[str]:
+    """Requests of those whose grammar cannot be followed further: the engine did not fail them."""
+    return {
+        sequence.request_id
+        for sequence in sequences
+        if sequence.constraint is not None and sequence.constraint.error is not None
+    }

@@ -59,7 +59,7 @@ class StepPlanner:
         running = list(self._table.running())
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
-        guess = self._begin_guesses(cost)
+        guess = self._begin_guesses(cost, running)
         views = [
             self._placement.running_view(
                 r, s, is_tight=is_tight, due_ms=self._due_ms(r, cost), chances=guess(r, s)
@@ -124,11 +124,20 @@ class StepPlanner:
                 if sequence.key in admissions:
                     self._admit(request, sequence, admissions[sequence.key])
 
-    def _begin_guesses(self, cost: StepCost) -> Callable[[Request, Sequence], Ordered[float]]:
-        if self._speculation is None or self._table.num_constrained:
-            return _guesses_nothing  # rows of a draft have no masks
+    def _begin_guesses(
+        self, cost: StepCost, running: list[tuple[Request, Sequence]]
+    ) -> Callable[[Request, Sequence], Ordered[float]]:
+        if self._speculation is None or self._is_masked(running):
+            return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
         return self._speculation.chances
+
+    def _is_masked(self, running: list[tuple[Request, Sequence]]) -> bool:
+        """Whether a sequence that may be in the step has a grammar: rows of a step with drafts have
+        no masks."""
+        if not self._table.num_constrained:
+            return False
+        return any(request.grammar is not None for request, _ in running)
 
     def _drafted(
         self, sequence: Sequence, num_tokens: int, copies: list[tuple[int, int] | None]

@@ -90,7 +90,12 @@ class Attempts:
     """Of one request: the same worker twice only where its session was lost."""
 
     def __init__(
-        self, fleet: Fleet, rules: AttemptRules, first_part: FirstPart | None = None
+        self,
+        fleet: Fleet,
+        rules: AttemptRules,
+        first_part: FirstPart | None = None,
+        *,
+        has_grammar: bool = False,
     ) -> None:
         self._fleet = fleet
         self._budget, self._continues = rules.budget, rules.continues
@@ -102,6 +107,7 @@ class Attempts:
         self._last_error: SplitserveError | None = None
         self._pairing_key = None if first_part is None else first_part.pairing_key
         """Of the worker that the client's first tokens are from; None: it has none."""
+        self._has_grammar = has_grammar
         self._num_failed = self._num_refused = self._num_lost = self._num_moves = 0
         self._is_judged = False
         """The worker that has the request, for how it ended there."""
@@ -109,8 +115,8 @@ class Attempts:
     @property
     def excluded(self) -> frozenset[WorkerKey]:
         """Workers that it must not be sent to: those that had it, and where it has begun, decode
-        workers that would not go on with it."""
-        if self._pairing_key is None:
+        workers that would not go on with it. Nor workers that would not follow its grammar."""
+        if self._pairing_key is None and not self._has_grammar:
             return self._tried
         members = self._fleet.with_role(Role.DECODE)
         return self._tried | {item.key for item in members if not self._fits(item)}
@@ -243,7 +249,12 @@ class Attempts:
         return bool(self._fleet.ready(Role.DECODE, without=self.excluded))
 
     def _fits(self, item: FleetMember) -> bool:
-        speaks = item.member.pairing.protocol_version >= RESUME_VERSION
+        pairing = item.member.pairing
+        if self._has_grammar and not pairing.follows_grammars:
+            return False
+        if self._pairing_key is None:
+            return True
+        speaks = pairing.protocol_version >= RESUME_VERSION
         return speaks and item.pairing_key == self._pairing_key
 
 

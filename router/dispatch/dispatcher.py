@@ -188,7 +188,12 @@ class Dispatcher:
             course=None if arrival is None else arrival.course,
         )
         choices = RunningChoices(counts or new_counts(request.sampling.n), request.resume)
-        attempts = Attempts(self._fleet, self._rules, request.first_part)
+        attempts = Attempts(
+            self._fleet,
+            self._rules,
+            request.first_part,
+            has_grammar=request.sampling.grammar is not None,
+        )
         others = Others(self._evacuation, self._admission.preemption)
         journey = Journey(request, choices, attempts, clock, place, others)
         return journey

@@ -26,7 +26,6 @@ from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.member import Member
-from cluster.pairing import GRAMMAR_VERSION
 from cluster.process.background import Background, nothing_needed, until_one_ends
 from cluster.process.backoff import Backoff
 from cluster.process.own_lateness import SeenTimeout
@@ -82,7 +81,7 @@ class WorkerSession:
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         self._has_said_fault = False
-        self._follows_grammars = member.pairing.protocol_version >= GRAMMAR_VERSION
+        self._follows_grammars = member.pairing.follows_grammars
 
     @property
     def is_open(self) -> bool:
@@ -115,7 +114,8 @@ class WorkerSession:
         """Sends a request that may produce `max_tokens` over all choices, and score
         `max_prompt_tokens` of the prompt.
 
-        Raises WorkerLost when the stream is not open and InvalidRequest for an id in use.
+        Raises WorkerLost when the stream is not open, NotReady where the worker could not know all
+        that is asked, and InvalidRequest for an id in use.
         """
         request_id = submit.request_id
         if not self.is_open:
@@ -124,6 +124,8 @@ class WorkerSession:
             raise InvalidRequest(
                 f"request_id {request_id!r} is in use; choose another", param="request_id"
             )
+        if submit.sampling.HasField("grammar") and not self._follows_grammars:
+            raise NotReady("this worker is of a version that follows no grammars")
         stream = RequestStream(
             max_tokens=max_tokens,
             max_prompt_tokens=max_prompt_tokens,
@@ -135,9 +137,6 @@ class WorkerSession:
             wakes=self._wakes,
             clock=self._world.clock,
         )
-        if submit.sampling.HasField("grammar") and not self._follows_grammars:
-            stream.fail(NotReady("this worker is of a version that follows no grammars"))
-            return stream
         self._streams[request_id] = stream
         self._outgoing.put_nowait(worker_pb2.RouterMessage(submit=submit))
         return stream

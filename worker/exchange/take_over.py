@@ -100,7 +100,7 @@ class TakeOver:
 
     async def _reserve(self) -> None:
         event = await self._reserved
-        self._lease.place(len(event.block_ids))
+        self._lease.place(len(event.block_ids) - event.first_block)
         self._first_block = event.first_block
         self._ledger = BlockLedger(num_blocks=len(event.block_ids), first_block=event.first_block)
 

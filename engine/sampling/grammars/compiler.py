@@ -1,7 +1,8 @@
 """Grammars, compiled beside the engine's thread and kept for whoever asks with the same text.
 
     compile -> CompiledGrammar: asked for -> ready, or an error
-                                             '-> start: a matcher for each sequence
+                                   |         '-> start: a matcher for each sequence
+                                   '-> leave, by all who asked: it is not begun any more
 
 The model's tokenizer for grammars is loaded first, in the same thread, while weights are read.
 """
@@ -32,6 +33,7 @@ class CompiledGrammar:
     def __init__(self, first: Future[LLMatcher]) -> None:
         self._first = first
         self._is_fine = False
+        self._num_users = 0
 
     @property
     def is_ready(self) -> bool:
@@ -41,7 +43,7 @@ class CompiledGrammar:
     @property
     def error(self) -> SplitserveError | None:
         """Why it cannot be followed; None: it can, or nobody knows yet."""
-        if self._is_fine or not self._first.done():
+        if self._is_fine or not self._first.done() or self._first.cancelled():
             return None
         cause = self._first.exception()
         self._is_fine = cause is None
@@ -50,6 +52,21 @@ class CompiledGrammar:
         if isinstance(cause, SplitserveError):
             return cause
         return GrammarFailed(f"its grammar could not be compiled: {cause!r}")
+
+    @property
+    def is_lost(self) -> bool:
+        """Nobody waited for it any more, or what went wrong may not go wrong again."""
+        return self._first.cancelled() or self.error is not None
+
+    def enter(self) -> None:
+        """One more request has it."""
+        self._num_users += 1
+
+    def leave(self) -> None:
+        """A request that had it is over."""
+        self._num_users -= 1
+        if not self._num_users:
+            self._first.cancel()  # no effect on one that is begun, or done
 
     def start(self) -> LLMatcher:
         """At the beginning of an answer; waits where it is not ready. Raises its error."""
@@ -75,16 +92,17 @@ class GrammarCompiler:
         return not all(grammar.is_ready for grammar in self._kept.values())
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
-        """Returns at once."""
+        """Returns at once; for one request, which leaves it at its end."""
         digest = grammar.digest
         found = self._kept.get(digest)
-        if found is None:
+        if found is None or found.is_lost:
             found = CompiledGrammar(self._pool.submit(self._compile, grammar))
             self._kept[digest] = found
             if len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         elif found.is_ready:
             self._kept.move_to_end(digest)
+        found.enter()
         return found
 
     def close(self) -> None:

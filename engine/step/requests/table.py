@@ -122,7 +122,9 @@ class RequestTable:
             sequence.life.advance(state)
         request.sequences = []
         request.is_over = True
-        self.num_constrained -= request.grammar is not None
+        if request.grammar is not None:
+            self.num_constrained -= 1
+            request.grammar.leave()
         del self._requests[request.request_id]
 
     def ask_of_reads(self, has_reads: HasReads) -> None:

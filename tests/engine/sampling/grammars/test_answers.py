@@ -6,13 +6,15 @@ import json
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from cluster.errors import GrammarFailed, InvalidRequest
-from cluster.generation import FinishReason
+from cluster.generation import BegunChoice, FinishReason
 from cluster.grammar import Grammar, GrammarKind
 from engine.contract.commands import Submit
 from engine.offline.queue import Completion, generate
+from engine.step.step_health import MAX_FAILED_STEPS
 from router.grammar.json_schema import schema_grammar
 from router.grammar.lark import choice_grammar, json_object_grammar, lark_grammar, regex_grammar
 from tests.engine.sampling.grammars.grammar_engine import engine, request, text_of
@@ -150,6 +152,21 @@ def test_a_matcher_that_fails_in_the_middle_ends_its_request_alone() -> None:
     assert ended is not None and ended.error_code == "grammar_failed"
     assert done["well"].ended is not None and not done["well"].ended.error_code
     assert running.table.num_constrained == 0
+
+
+def test_grammars_that_fail_one_after_the_other_do_not_end_the_engine() -> None:
+    """Each without a token of its own: its first one came from elsewhere, and is not allowed."""
+    running = engine()
+    names = [f"fails {i}" for i in range(MAX_FAILED_STEPS + 1)]
+    for i, name in enumerate(names):
+        body = request(name, NUMBER, prompt=[20 + i, 21, 22])
+        begun = [BegunChoice(choice=0, token_ids=[0])]
+        running.apply(Submit(msgspec.structs.replace(body, resume=begun)))
+        ended = run_until_ended(running, [name], 10**6)[name].ended
+        assert ended is not None and ended.error_code == "grammar_failed"
+    running.apply(Submit(request("well", NUMBER)))
+    done = run_until_ended(running, ["well"], 10**6)
+    assert 0 <= int(text_of(done["well"].token_ids())) <= 999
 
 
 def test_an_engine_without_grammars_refuses_them() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import numpy as np
 import torch
+from llguidance import LLTokenizer
 
 from cluster.grammar import Grammar, GrammarKind
 from engine.sampling.grammars.compiler import MAX_KEPT, GrammarCompiler
@@ -81,6 +84,17 @@ def test_a_step_that_took_long_is_looked_into_and_the_slow_row_ends_alone() -> N
     assert error is not None and "took 70 ms" in error.message
 
 
+def test_rows_that_are_dear_together_end_until_the_rest_is_within_a_step() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    row_clock = ScriptedClock(0, 0.03, 0, 0.04, 0, 0.001)
+    maker = masks(clock=ScriptedClock(0, 0.2, 0, 0.2), row_clock=row_clock)
+    rows = [MaskedRow(constraint(compiler, grammar), [7], 1) for grammar in (YES, NO, YES)]
+    for _ in range(2):
+        maker.begin(rows)
+        maker.take()
+    assert [row.constraint.error is None for row in rows] == [True, False, True]
+
+
 def test_a_busy_machine_ends_nobody() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
     maker = masks(clock=ScriptedClock(*[0.5] * 8), row_clock=ScriptedClock())
@@ -101,6 +115,29 @@ def test_compiled_grammars_are_shared_and_so_many_are_kept() -> None:
     assert compiler.compile(YES) is not first
     compiler.compile(YES).start()
     assert compiler.meter.num_compiled == MAX_KEPT + 2
+
+
+def test_what_nobody_waits_for_any_more_is_not_compiled() -> None:
+    loads, may_load = Event(), Event()
+
+    def load() -> LLTokenizer:
+        loads.set()
+        may_load.wait(60)
+        return grammar_tokenizer()
+
+    compiler = GrammarCompiler(load)
+    assert loads.wait(60)
+    left = [compiler.compile(choice_grammar([str(i)], param="c")) for i in range(20)]
+    stays = compiler.compile(YES)
+    compiler.compile(YES).leave()  # another request's, with the same grammar
+    for grammar in left:
+        grammar.leave()
+    may_load.set()
+    stays.start()
+    assert compiler.meter.num_compiled == 1
+    again = compiler.compile(choice_grammar(["3"], param="c"))
+    again.start()
+    assert again.error is None and compiler.meter.num_compiled == 2
 
 
 def test_a_tokenizer_that_cannot_follow_grammars_ends_only_who_asks() -> None:
