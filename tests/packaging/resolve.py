@@ -22,8 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
-"""Linux with glibc 2.28 or later."""
+PLATFORMS = ("x86_64-manylinux_2_31", "aarch64-manylinux_2_31")
+"""Linux with glibc 2.31 or later, which llguidance asks for."""
 OF_A_GPU = ("nvidia-", "cuda-")
 TIMEOUT_S = 300.0
 
