@@ -151,17 +151,17 @@ def _qwen3_coder(functions: Sequence[Function], terms: Terms) -> CallSyntax:
     return CallSyntax(
         trigger="<tool_call>",
         opening=SPACES,
-        calls=[_tagged(each) for each in functions],
+        calls=[_tagged(each, terms) for each in functions],
         closing=f"{SPACES} {terms.word('</tool_call>')}",
         rules=TEXT_RULES,
         markers=("<tool_call>", "<function="),
     )
 
 
-def _tagged(function: Function) -> str:
+def _tagged(function: Function, terms: Terms) -> str:
     parameters = tagged_parameters(function.schema, function.kinds, param=function.param)
-    pieces = [quoted(f"<function={function.name}>\n"), *parameters, quoted("</function>")]
-    return " ".join(pieces)
+    opening = f'{terms.word("<function=")} {quoted(f"{function.name}>")} "\\n"'
+    return " ".join([opening, *parameters, quoted("</function>")])
 
 
 _MAKERS: Mapping[str, SyntaxMaker] = {
