@@ -129,18 +129,18 @@ _FENCED = "function"
 def _deepseek_v3(functions: Sequence[Function], terms: Terms) -> CallSyntax:
     return CallSyntax(
         trigger=_CALLS_BEGIN,
-        calls=[_deepseek_call(each, terms) for each in functions],
+        calls=[_deepseek_call(each, f"args_{i}", terms) for i, each in enumerate(functions)],
         between=SPACES,
         closing=terms.word(_CALLS_END),
+        rules=[f"args_{i}: {_arguments(each)}" for i, each in enumerate(functions)],
         markers=(_CALLS_BEGIN, _CALL_BEGIN),
     )
 
 
-def _deepseek_call(function: Function, terms: Terms) -> str:
-    """In either form: the model has learnt one of them."""
+def _deepseek_call(function: Function, arguments: str, terms: Terms) -> str:
+    """In either form: the model has learnt one of them. `arguments`: the name of their rule."""
     begin, separator = terms.word(_CALL_BEGIN), terms.word(_SEPARATOR)
     name, end = quoted(function.name), terms.word(_CALL_END)
-    arguments = _arguments(function)
     fenced = f'{quoted(_FENCED)} {separator} {name} "\\n```json\\n" {arguments} "\\n```"'
     if function.name == _FENCED:
         return f"{begin} {fenced} {end}"

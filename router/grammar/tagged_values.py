@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from router.grammar.call_terms import ANY, quoted, regex
 from router.grammar.json_schema import json_in_lark, target_of
 from router.grammar.limits import refuse
@@ -55,8 +57,7 @@ def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: st
     opening, closing = quoted(f"<parameter={name}>\n"), quoted(f"\n{_END}\n")
     schema = root["properties"][name]
     if kinds and "string" not in kinds:
-        whole = {key: root[key] for key in _DEFS if key in root}
-        value = json_in_lark({**schema, **whole}, param=param)
+        value = json_in_lark(_by_itself(schema, root), param=param)
         return f"({opening} {value} {closing})"
     if _takes_any_text(schema, root):
         return f'({opening} raw_text "\\n")'
@@ -68,6 +69,13 @@ def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: st
             param,
         )
     return f"({opening} ({' | '.join(map(quoted, texts))}) {closing})"
+
+
+def _by_itself(schema: Any, root: dict[str, Any]) -> Any:
+    """With the definitions, where it may need any."""
+    if b'"$ref"' not in msgspec.json.encode(schema):
+        return schema
+    return {**schema, **{key: root[key] for key in _DEFS if key in root}}
 
 
 def _is_kept(text: str, kinds: frozenset[str]) -> bool:
