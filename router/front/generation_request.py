@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cluster.errors import InvalidRequest
+from cluster.grammar import Grammar
 from cluster.sampling import SamplingParams, in_words
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import NOBODY, Caller
@@ -113,6 +114,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     text: TextOptions = TextOptions()
     prediction: str | None = None
     """What the client expects the answer to be: to guess by, and no more. None: it says nothing."""
+    grammar_in_thought: Grammar | None = None
+    """The sampling's, where the prompt's end has begun a thought; None: it is the same."""
 
     @cached_property
     def stops(self) -> StopStrings:

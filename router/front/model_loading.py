@@ -62,7 +62,7 @@ def load_text_side(
 def _manners(
     tokenizer: CheckpointTokenizer, template: JinjaChatTemplate | None, formats: tuple[str, str]
 ) -> Manners:
-    special = {tokenizer.token_text(token_id) for token_id in tokenizer.special_ids}
+    special = {tokenizer.token_text(token_id): token_id for token_id in tokenizer.special_ids}
     source = None if template is None else template.source
     return manners_of(source, special, tools=formats[0], reasoning=formats[1])
 

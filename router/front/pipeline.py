@@ -24,6 +24,7 @@ from cluster.errors import (
     SplitserveError,
 )
 from cluster.generation import MAX_PREDICTION_TOKENS
+from cluster.grammar import Grammar
 from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams, in_words
 from router.dispatch.stream import (
@@ -52,6 +53,7 @@ from router.front.text_work import Door, ReadBody, TextWork
 from router.pricing.answer_lengths import AnswerLengths
 from router.tenants.tenant import combined_salt
 from router.text.choice_count import num_tokens_of
+from router.tools.prompt_tail import opens_thought
 
 MAX_PROMPT_LOGPROBS = 1 << 16
 """In one answer: about 4 MB of it, and 15 ms to encode at its end."""
@@ -108,6 +110,8 @@ class CompletionPipeline:
         if len(token_ids) > LONG_PROMPT_TOKENS:
             await self.share.breathe()  # to pack and send 100,000 takes 10 ms more
         sampling = self._resolve(wishes, len(token_ids), max_context_tokens=limit)
+        if wishes.grammar_in_thought is not None:
+            sampling = self._after(token_ids, sampling, wishes.grammar_in_thought)
         sampling.check(self._model.vocab_size)
         if sampling.grammar is not None:
             async with in_time(request.limits.to_first_token):
@@ -205,6 +209,15 @@ class CompletionPipeline:
             top_k=0 if asked.top_k == -1 or asked.top_k >= vocab_size else asked.top_k,
             top_p=SMALLEST_TOP_P if asked.top_p == 0.0 else asked.top_p,
         )
+
+    def _after(
+        self, token_ids: list[int], sampling: SamplingParams, in_thought: Grammar
+    ) -> SamplingParams:
+        """With the grammar of an answer that begins inside a thought, where this one does."""
+        model = self._model
+        if not opens_thought(model.manners.thoughts, token_ids, model.tokenizer):
+            return sampling
+        return msgspec.structs.replace(sampling, grammar=in_thought)
 
 
 def _max_tokens(wishes: Wishes, num_prompt_tokens: int, *, limit: int) -> int:

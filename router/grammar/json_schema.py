@@ -245,11 +245,16 @@ class _Walk:
         node["anyOf"] = branches
 
     def _resolved(self, schema: Any) -> Any:
-        for _ in range(MAX_DEPTH):
-            if not isinstance(schema, dict) or "$ref" not in schema:
-                return schema
-            schema = _at(self.root, schema["$ref"])
-        return None
+        return target_of(schema, self.root)
+
+
+def target_of(schema: Any, root: Any) -> Any:
+    """Where its `$ref`s lead in `root`; None: nowhere."""
+    for _ in range(MAX_DEPTH):
+        if not isinstance(schema, dict) or "$ref" not in schema:
+            return schema
+        schema = _at(root, schema["$ref"])
+    return None
 
 
 def _at(root: Any, pointer: Any) -> Any:

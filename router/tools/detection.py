@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import msgspec
 
@@ -42,25 +42,30 @@ class Manners(msgspec.Struct, frozen=True):
     hides_calls: bool = False
     """Words of `tools` are special tokens, which have no text unless it is asked for."""
     hides_thoughts: bool = False
+    special: Mapping[str, int] = {}
+    """The ids of those words, of `tools` and of `thoughts`."""
 
 
 def manners_of(
     template: str | None,
-    special_words: Collection[str] = (),
+    special_words: Mapping[str, int] | None = None,
     *,
     tools: str = AUTO,
     reasoning: str = AUTO,
 ) -> Manners:
-    """`special_words`: texts of the special tokens. `tools` and `reasoning` are words of
+    """`special_words`: the special tokens' ids by their texts. `tools` and `reasoning` are words of
     `--tool-format` and `--reasoning-format`."""
-    source, special = template or "", frozenset(special_words)
+    source, special = template or "", special_words or {}
     tool_format = _tools_in(source) if tools == AUTO else FORMATS.get(tools)
     thoughts = None if reasoning == NONE else _thoughts_in(source)
+    of_tools = frozenset() if tool_format is None else tool_format.words & special.keys()
+    of_thoughts = frozenset() if thoughts is None else thoughts.words & special.keys()
     return Manners(
         tool_format,
         thoughts,
-        hides_calls=tool_format is not None and not special.isdisjoint(tool_format.words),
-        hides_thoughts=thoughts is not None and not special.isdisjoint(thoughts.words),
+        hides_calls=bool(of_tools),
+        hides_thoughts=bool(of_thoughts),
+        special={word: special[word] for word in of_tools | of_thoughts},
     )
 
 

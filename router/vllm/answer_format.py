@@ -39,6 +39,11 @@ def structured_outputs(grammar: Grammar) -> dict[str, Any]:
         if grammar.kind is GrammarKind.JSON_OBJECT:
             return {"json_object": True, **_whitespace(whitespace)}
         return {"json": schema, **_whitespace(whitespace)}
+    if grammar.kind is GrammarKind.TOOLS:
+        raise InvalidRequest(
+            "vLLM workers do not follow grammars of tools; leave out tool_choice and strict",
+            param=grammar.kind,
+        )
     raise InvalidRequest(
         f"vLLM workers do not follow a {grammar.kind} as this server's own do; ask by json, "
         "json_object or choice",

@@ -31,7 +31,8 @@ TOOL_CALLS = "tool_calls"
 
 
 class ParsedChatShape(ChatShape):
-    """A ChatShape with a parser for each choice. `tells_thoughts`: else they are left out."""
+    """A ChatShape with a parser for each choice. `tells_thoughts`: else they are left out.
+    `call_reason`: the finish reason of an answer that calls."""
 
     def __init__(
         self,
@@ -41,11 +42,13 @@ class ParsedChatShape(ChatShape):
         logprobs: bool,
         prompt_logprobs: int | None,
         tells_thoughts: bool = True,
+        call_reason: str = TOOL_CALLS,
         draw: UniqueHex = unique_hex,
     ) -> None:
         super().__init__(tokenizer, logprobs=logprobs, prompt_logprobs=prompt_logprobs)
         self._parsing = parsing
         self._tells_thoughts = tells_thoughts
+        self._call_reason = call_reason
         self._is_thinking = False
         self._parsers: dict[int, AnswerParser] = {}
         self._draw = draw
@@ -90,9 +93,9 @@ class ParsedChatShape(ChatShape):
         return parts
 
     def finish_reason(self, index: int, reason: FinishReason | None) -> str | None:
-        """`tool_calls` for an answer that ends with its calls whole."""
+        """`call_reason` for an answer that ends with its calls whole."""
         if reason is FinishReason.STOP and self._parsers[index].has_called:
-            return TOOL_CALLS
+            return self._call_reason
         return reason
 
     def message(self, parts: GatheredParts) -> ParsedMessage:

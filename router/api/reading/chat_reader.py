@@ -9,8 +9,9 @@ import msgspec
 from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams
 from router.api.answers.chat_shape import ChatShape
-from router.api.answers.parsed_chat_shape import ParsedChatShape
+from router.api.answers.parsed_chat_shape import TOOL_CALLS, ParsedChatShape
 from router.api.reading import sampling
+from router.api.reading.called_form import called_form, named_in
 from router.api.reading.chat_messages import predicted_text, to_pairs
 from router.api.reading.decode import decode, decode_known
 from router.api.reading.plan import Plan
@@ -18,7 +19,8 @@ from router.api.reading.prompts import kept_tokens
 from router.api.reading.rendering import rendering_of
 from router.api.reading.schema import ChatRequest
 from router.api.reading.talk import parsing_of, talk_of
-from router.api.reading.tools import check_choice, checked_tools, compact
+from router.api.reading.tool_kinds import compact
+from router.api.reading.tools import check_choice, checked_tools
 from router.api.reading.unsupported import check_chat
 from router.front.chat_rules import check_num_messages
 from router.front.generation_request import (
@@ -30,9 +32,22 @@ from router.front.generation_request import (
 )
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
+from router.grammar.call_grammar import CallGrammars
 from router.tools.answer_parser import Parsing
 
 _DECODER = msgspec.json.Decoder(ChatRequest)
+_NAMED = "stop"
+"""OpenAI's finish reason, and vLLM's, of an answer that calls what its client has named."""
+
+
+class _Rest(msgspec.Struct, frozen=True):
+    """Of a chat whose prompt was taken out."""
+
+    request: ChatRequest
+    form: CallGrammars | None
+
+
+_REST_DECODER = msgspec.json.Decoder(_Rest)
 
 
 class ChatReader:
@@ -48,16 +63,18 @@ class ChatReader:
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
         request, ignored = self._checked(body)
-        plan = self._plan(request, (self._prompt(request),))
+        prompts = (self._prompt(request),)
+        plan = self._plan(request, prompts, called_form(request, self._model))
         return msgspec.structs.replace(plan, ignored=ignored) if ignored else plan
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""
         request, ignored = self._checked(body)
         prompts = (self._prompt(request),)
+        form = called_form(request, self._model)
         request.messages, request.tools = [], compact(request.tools)
-        self._plan(request, ())  # what is wrong beside the prompts is refused by its name
-        return SplitBody(msgspec.json.encode(request), prompts, ignored=ignored)
+        self._plan(request, (), form)  # what is wrong beside the prompts is refused by its name
+        return SplitBody(msgspec.json.encode(_Rest(request, form)), prompts, ignored=ignored)
 
     def shape_again(self, sampling: SamplingParams) -> ChatShape:
         """See BodyReader."""
@@ -66,7 +83,8 @@ class ChatReader:
 
     def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
         """See BodyReader."""
-        return self._plan(decode(rest, _DECODER), tuple(prompts))
+        left = decode(rest, _REST_DECODER)
+        return self._plan(left.request, tuple(prompts), left.form)
 
     def _decoded(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
         """Not looked at yet."""
@@ -96,7 +114,9 @@ class ChatReader:
             talk_of(request, self._model),
         )
 
-    def _plan(self, request: ChatRequest, prompts: tuple[Prompt, ...]) -> Plan:
+    def _plan(
+        self, request: ChatRequest, prompts: tuple[Prompt, ...], form: CallGrammars | None
+    ) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)
         prompt_logprobs = sampling.prompt_logprobs_of(request)
         parsing = parsing_of(request, self._model)
@@ -114,7 +134,9 @@ class ChatReader:
                     self._model.defaults,
                     logprobs=logprobs,
                     prompt_logprobs=prompt_logprobs,
+                    form=None if form is None else form.plain,
                 ),
+                grammar_in_thought=None if form is None else form.in_thought,
                 max_tokens=sampling.max_tokens_of_chat(request),
                 seed=sampling.seed_of(request),
                 default_max_tokens=self._model.defaults.max_new_tokens,
@@ -158,4 +180,5 @@ class ChatReader:
             logprobs=tells,
             prompt_logprobs=prompt_logprobs,
             tells_thoughts=request.include_reasoning is not False,
+            call_reason=TOOL_CALLS if named_in(request) is None else _NAMED,
         )

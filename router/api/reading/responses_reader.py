@@ -178,4 +178,5 @@ def _format(text: dict[str, Any] | None) -> Any:
 def _told(tool: ToolDefinition) -> dict[str, Any]:
     """By its name: the client has the rest."""
     name = "" if tool.function is None else tool.function.name
-    return {"type": "function", "name": name, "parameters": None, "strict": False}
+    is_strict = tool.function is not None and bool(tool.function.strict)
+    return {"type": "function", "name": name, "parameters": None, "strict": is_strict}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.errors import InvalidRequest
+from cluster.grammar import Grammar
 from cluster.models.hf.generation_defaults import GenerationDefaults
 from cluster.sampling import MAX_LOGPROBS, SamplingParams
 from router.api.reading.answer_format import grammar_in
@@ -38,9 +39,10 @@ def sampling_of(
     *,
     logprobs: int | None,
     prompt_logprobs: int | None,
+    form: Grammar | None = None,
 ) -> SamplingParams:
     """Absent fields take the defaults. `max_tokens` and `seed` are resolved later, ranges are
-    checked there."""
+    checked there. `form`: of the answer, where something else than its format says it."""
     given: dict[str, Any] = dict(defaults.sampling)
     given |= {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
     bias = request.logit_bias or {}
@@ -51,7 +53,7 @@ def sampling_of(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         stop_token_ids=tuple(request.stop_token_ids or ()),
-        grammar=grammar_in(request),
+        grammar=grammar_in(request) if form is None else form,
         **given,
     )
 

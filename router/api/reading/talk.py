@@ -7,7 +7,8 @@ import msgspec
 from cluster.errors import InvalidRequest
 from router.api.reading.chat_messages import extras_of
 from router.api.reading.schema import ChatRendering, ChatRequest
-from router.api.reading.tools import as_given, check_model_calls, kinds_of, offered
+from router.api.reading.tool_kinds import kinds_of
+from router.api.reading.tools import as_given, check_model_calls, offered
 from router.front.generation_request import ToolTalk
 from router.front.served_model import ServedModel
 from router.tools.answer_parser import Parsing

@@ -14,7 +14,6 @@ from cluster.errors import InvalidRequest
 from router.api.reading.schema import ChatRendering, ChatRequest
 from router.api.reading.tool_schema import FunctionDefinition, NamedChoice, ToolDefinition
 from router.front.served_model import ServedModel
-from router.tools.tagged_calls import Kinds
 
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 512 * 1024
@@ -44,14 +43,13 @@ def checked_tools(tools: list[ToolDefinition]) -> list[FunctionDefinition]:
 
 
 def check_choice(request: ChatRequest) -> None:
-    """Raises InvalidRequest for a `tool_choice` that names nothing there is, or that cannot be
-    kept to."""
+    """Raises InvalidRequest for a `tool_choice` that names nothing there is."""
     choice = request.tool_choice
     if choice is None:
         return
     if isinstance(choice, NamedChoice):
         _check_named(choice, request.tools or [])
-        raise _no_force("a function by name")
+        return
     if choice not in _WORDS:
         raise InvalidRequest(
             f"tool_choice is {choice[:50]!r}; allowed: {', '.join(_WORDS)}, or a function by name",
@@ -59,15 +57,6 @@ def check_choice(request: ChatRequest) -> None:
         )
     if not request.tools and choice not in ("none", "auto"):
         raise InvalidRequest("tool_choice needs tools; send some", param="tool_choice")
-    if choice == "required":
-        raise _no_force(choice)
-
-
-def _no_force(what: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"tool_choice: {what} is not supported by this server; allowed: none, auto",
-        param="tool_choice",
-    )
 
 
 def check_model_calls(model: ServedModel) -> None:
@@ -98,24 +87,6 @@ def as_given(function: FunctionDefinition) -> dict[str, Any]:
     return {"type": "function", "function": known}
 
 
-def kinds_of(functions: list[FunctionDefinition]) -> Kinds:
-    """See Kinds."""
-    return {each.name: _kinds(each.parameters or {}) for each in functions}
-
-
-def compact(tools: list[ToolDefinition] | None) -> list[ToolDefinition] | None:
-    """What is needed of them once the prompt is made: names, and the types of parameters."""
-    if not tools:
-        return tools
-    return [
-        ToolDefinition(
-            tool.type, FunctionDefinition(tool.function.name, None, _types(tool.function))
-        )
-        for tool in tools
-        if tool.function is not None
-    ]
-
-
 def _function(tool: ToolDefinition, where: str) -> FunctionDefinition:
     if tool.type != "function":
         raise InvalidRequest(
@@ -129,11 +100,6 @@ def _function(tool: ToolDefinition, where: str) -> FunctionDefinition:
             f"{where}.function.name is {tool.function.name[:70]!r}; allowed: 1 to 64 letters, "
             "digits, _ and -",
             param=f"{where}.function.name",
-        )
-    if tool.function.strict:
-        raise InvalidRequest(
-            f"{where}.function.strict is not supported by this server; leave it out",
-            param=f"{where}.function.strict",
         )
     return tool.function
 
@@ -165,32 +131,3 @@ def _inside(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [each for each in value.values() if isinstance(each, dict | list)]
     return [each for each in value if isinstance(each, dict | list)] if type(value) is list else []
-
-
-def _kinds(schema: dict[str, Any]) -> dict[str, frozenset[str]]:
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return {}
-    return {name: _types_in(each) for name, each in properties.items()}
-
-
-def _types_in(schema: Any) -> frozenset[str]:
-    """Of one parameter; of a choice of schemas all of theirs."""
-    if not isinstance(schema, dict):
-        return frozenset()
-    stated = schema.get("type")
-    types = {stated} if isinstance(stated, str) else set()
-    if isinstance(stated, list):
-        types |= {each for each in stated if isinstance(each, str)}
-    for key in ("anyOf", "oneOf"):
-        for each in schema[key] if isinstance(schema.get(key), list) else ():
-            if isinstance(each, dict) and isinstance(each.get("type"), str):
-                types.add(each["type"])
-    if not types and isinstance(schema.get("enum"), list):
-        types |= {"string" for each in schema["enum"] if isinstance(each, str)}
-    return frozenset(types)
-
-
-def _types(function: FunctionDefinition) -> dict[str, Any]:
-    kinds = _kinds(function.parameters or {})
-    return {"properties": {name: {"type": sorted(types)} for name, types in kinds.items()}}

@@ -17,6 +17,7 @@ from router.api.reading.plan import Plan
 from router.api.reading.schema import ChatRequest
 from router.api.reading.talk import parsing_of
 from router.front.generation_request import Prompt
+from router.grammar.call_grammar import CallGrammars
 from router.tools.answer_parser import Parsing
 
 MakeTelling = Callable[[Envelope, Parsing], Telling]
@@ -35,8 +36,10 @@ class TranslatedReader(ChatReader):
         """See BodyReader."""
         raise InvalidRequest("no stream of this path is resumable", param="last_event_id")
 
-    def _plan(self, request: ChatRequest, prompts: tuple[Prompt, ...]) -> Plan:
-        plan = super()._plan(request, prompts)
+    def _plan(
+        self, request: ChatRequest, prompts: tuple[Prompt, ...], form: CallGrammars | None
+    ) -> Plan:
+        plan = super()._plan(request, prompts, form)
         parsing = parsing_of(request, self._model) or Parsing()
         shape = TellingShape(self._model.tokenizer, parsing, self._telling(request))
         return msgspec.structs.replace(plan, shape=shape, id_prefix=self.id_prefix)

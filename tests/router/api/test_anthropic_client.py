@@ -12,6 +12,7 @@ import pytest
 from anthropic import AsyncAnthropic, beta_async_tool
 
 from cluster.errors import QueueFull, WorkerLost
+from cluster.grammar import GrammarKind
 from router.dispatch.stream import RoutedRequest, StreamEvent
 from tests.router.front_fakes import MODEL, Front, Script, fails, running_front, says, tool_model
 
@@ -107,6 +108,17 @@ async def test_a_large_message_is_read_by_a_text_worker() -> None:
     assert answer.content[0].type == "tool_use" and answer.content[0].input == {"city": "Paris"}
 
 
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
+async def test_a_call_that_must_come_follows_a_grammar_and_ends_with_tool_use(choice: Any) -> None:
+    async with asking(says(CALL)) as (client, front):
+        answer = await client.messages.create(
+            model=MODEL, max_tokens=200, messages=ASK, tools=WEATHER, tool_choice=choice
+        )
+    assert answer.content[0].type == "tool_use" and answer.stop_reason == "tool_use"
+    grammar = front.source.requests[0].sampling.grammar
+    assert grammar is not None and grammar.kind is GrammarKind.TOOLS
+
+
 async def test_an_answer_that_is_cut_says_so() -> None:
     async with asking(says("Hello", ends_with_eos=False)) as (client, _):
         answer = await client.messages.create(model=MODEL, max_tokens=5, messages=ASK)
@@ -117,7 +129,6 @@ async def test_an_answer_that_is_cut_says_so() -> None:
     ("changes", "words"),
     [
         ({"stop_sequences": ["x"]}, "stop_sequences"),
-        ({"tool_choice": {"type": "any"}, "tools": WEATHER}, "tool_choice"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "only functions"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text"),
         ({"messages": []}, "messages is empty"),

@@ -39,6 +39,7 @@ def test_an_option_counts_more_than_the_template() -> None:
 
 
 def test_words_that_are_special_tokens_are_known_to_be_hidden() -> None:
-    hidden = manners_of("[TOOL_CALLS] [/THINK]", {"[TOOL_CALLS]", "</s>"})
+    hidden = manners_of("[TOOL_CALLS] [/THINK]", {"[TOOL_CALLS]": 5, "</s>": 2})
+    assert hidden.special == {"[TOOL_CALLS]": 5}
     assert hidden.hides_calls and not hidden.hides_thoughts
-    assert not manners_of("<tool_call>", {"</s>"}).hides_calls
+    assert not manners_of("<tool_call>", {"</s>": 2}).hides_calls

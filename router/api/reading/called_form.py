@@ -1,0 +1,113 @@
+"""From a chat's tools to the grammar of its answer: where a call is asked for, or kept strict.
+
+Made before a large body's schemas are dropped; afterwards it travels in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.errors import InvalidRequest
+from router.api.reading.schema import ChatRequest
+from router.api.reading.tool_kinds import kinds_of
+from router.api.reading.tool_schema import FunctionDefinition, NamedChoice
+from router.api.reading.tools import offered
+from router.front.served_model import ServedModel
+from router.grammar.call_grammar import CallGrammars, CallWish, call_grammars
+from router.grammar.call_syntax import Function
+from router.tools.detection import Manners
+
+_WORDS = ("title", "description", "examples", "$comment")
+"""For readers: a grammar has no room for them."""
+_OF_NAMES = ("properties", "patternProperties", "$defs", "definitions")
+
+
+def named_in(request: ChatRequest) -> str | None:
+    """The one function that is to be called."""
+    choice = request.tool_choice
+    if isinstance(choice, NamedChoice) and choice.function is not None:
+        return choice.function.name
+    return None
+
+
+def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None:
+    """None: calls, if any, are as the model writes them. The request and its model were checked.
+    Raises InvalidRequest for what cannot be kept to, naming it."""
+    functions, name = offered(request), named_in(request)
+    must_call = name is not None or request.tool_choice == "required"
+    if not must_call and not any(each.strict for each in functions):
+        return None
+    manners = model.manners
+    assert manners.tools is not None, "a model that is offered tools calls them in some way"
+    if manners.thoughts is not None and request.reasoning_format == "none":
+        raise InvalidRequest(
+            "reasoning_format: none leaves thoughts in the content, where calls are looked for; "
+            "leave it out beside a tool_choice that asks for calls, and beside strict functions",
+            param="reasoning_format",
+        )
+    return call_grammars(
+        CallWish(
+            family=manners.tools.name,
+            functions=_functions(request, functions, name, must_call=must_call),
+            must_call=must_call,
+            only_one=name is not None or request.parallel_tool_calls is False,
+            special=manners.special,
+            thoughts=_thoughts(manners),
+        )
+    )
+
+
+def _thoughts(manners: Manners) -> tuple[str, str] | None:
+    thoughts = manners.thoughts
+    return None if thoughts is None else (thoughts.begin, thoughts.end)
+
+
+def _functions(
+    request: ChatRequest,
+    offered_: list[FunctionDefinition],
+    name: str | None,
+    *,
+    must_call: bool,
+) -> list[Function]:
+    kinds = kinds_of(offered_)
+    tools = [tool.function for tool in request.tools or [] if tool.function is not None]
+    return [
+        _function(each, kinds[each.name], f"tools[{index}].function.parameters", must_call)
+        for index, each in enumerate(tools)
+        if name is None or each.name == name
+    ]
+
+
+def _function(
+    function: FunctionDefinition, kinds: Mapping[str, frozenset[str]], param: str, must_call: bool
+) -> Function:
+    follows = must_call or function.strict
+    schema = _of_object(function.parameters, param) if follows else {"type": "object"}
+    return Function(name=function.name, schema=schema, kinds=kinds, param=param)
+
+
+def _of_object(parameters: dict[str, Any] | None, param: str) -> dict[str, Any]:
+    """No parameters are an empty object."""
+    if not parameters:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    if parameters.get("type", "object") != "object":
+        raise InvalidRequest(f"{param}.type must be object", param=param)
+    return {**_without_words(parameters), "type": "object"}
+
+
+def _without_words(schema: Any) -> Any:
+    """The same without what says nothing of values; names of properties are no keywords."""
+    if isinstance(schema, list):
+        return [_without_words(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _OF_NAMES and isinstance(value, dict):
+            kept[key] = {name: _without_words(each) for name, each in value.items()}
+        elif key in ("enum", "const", "default"):
+            kept[key] = value
+        elif key not in _WORDS:
+            kept[key] = _without_words(value)
+    return kept

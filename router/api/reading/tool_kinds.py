@@ -1,0 +1,58 @@
+"""Which JSON types the parameters of tools may have: what their raw text is read by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from router.api.reading.tool_schema import FunctionDefinition, ToolDefinition
+from router.grammar.json_schema import target_of
+from router.tools.tagged_calls import Kinds
+
+
+def kinds_of(functions: list[FunctionDefinition]) -> Kinds:
+    """See Kinds."""
+    return {each.name: _kinds(each.parameters or {}) for each in functions}
+
+
+def compact(tools: list[ToolDefinition] | None) -> list[ToolDefinition] | None:
+    """What is needed of them once the prompt is made: names, and the types of parameters."""
+    if not tools:
+        return tools
+    return [
+        ToolDefinition(
+            tool.type, FunctionDefinition(tool.function.name, None, _types(tool.function))
+        )
+        for tool in tools
+        if tool.function is not None
+    ]
+
+
+def _kinds(schema: dict[str, Any]) -> dict[str, frozenset[str]]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    return {name: _types_in(each, schema) for name, each in properties.items()}
+
+
+def _types_in(schema: Any, root: dict[str, Any]) -> frozenset[str]:
+    """Of one parameter; of a choice of schemas all of theirs."""
+    schema = target_of(schema, root)
+    if not isinstance(schema, dict):
+        return frozenset()
+    stated = schema.get("type")
+    types = {stated} if isinstance(stated, str) else set()
+    if isinstance(stated, list):
+        types |= {each for each in stated if isinstance(each, str)}
+    for key in ("anyOf", "oneOf"):
+        for each in schema[key] if isinstance(schema.get(key), list) else ():
+            each = target_of(each, root)
+            if isinstance(each, dict) and isinstance(each.get("type"), str):
+                types.add(each["type"])
+    if not types and isinstance(schema.get("enum"), list):
+        types |= {"string" for each in schema["enum"] if isinstance(each, str)}
+    return frozenset(types)
+
+
+def _types(function: FunctionDefinition) -> dict[str, Any]:
+    kinds = _kinds(function.parameters or {})
+    return {"properties": {name: {"type": sorted(types)} for name, types in kinds.items()}}

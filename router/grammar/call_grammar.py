@@ -1,0 +1,115 @@
+"""The grammar of an answer that calls: it must, or if it does, then as the schemas have it.
+
+    must:  thought? call+                        auto:  thought? (text call+)* text
+
+A thought that the prompt's end has begun needs its end alone; whether it has is known only once the
+prompt is made, so there is a beginning for either case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from cluster.grammar import Grammar, GrammarKind
+from router.grammar.call_syntax import SPACES, CallSyntax, Function, syntax_of
+from router.grammar.call_terms import ANY, Terms, regex, without
+from router.grammar.lark import lark_grammar
+
+_PARAM = "tools"
+_SPACE = r"[\s\x1c-\x1f]"
+"""What Python's `\\s` is."""
+
+
+class CallGrammars(msgspec.Struct, frozen=True):
+    """Of one body; both have `rules`, each its own first line."""
+
+    rules: str
+    start: str
+    start_in_thought: str | None
+    """None: the model has no thoughts."""
+
+    @property
+    def plain(self) -> Grammar:
+        """After a prompt whose end is in no thought."""
+        return Grammar(f"{self.start}\n{self.rules}", GrammarKind.TOOLS)
+
+    @property
+    def in_thought(self) -> Grammar | None:
+        """After one whose end has begun a thought."""
+        if self.start_in_thought is None:
+            return None
+        return Grammar(f"{self.start_in_thought}\n{self.rules}", GrammarKind.TOOLS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallWish:
+    """What of calls a body asks for, and how its model writes them."""
+
+    family: str
+    functions: Sequence[Function]
+    must_call: bool
+    only_one: bool
+    special: Mapping[str, int]
+    """Ids of the words of the family, and of its thoughts, that are special tokens."""
+    thoughts: tuple[str, str] | None
+    """The words around a thought, where the model has any."""
+
+
+def call_grammars(wish: CallWish) -> CallGrammars:
+    """Raises InvalidRequest naming the schema that cannot be followed, or the family."""
+    terms = Terms(wish.special)
+    syntax = syntax_of(wish.family, wish.functions, terms)
+    rules = [f"{SPACES}: /[ \\t\\n\\r]{{0,8}}/", f"call: {' | '.join(syntax.calls)}"]
+    rules.append(f"section: {_section(syntax, wish.only_one)}")
+    rules += syntax.rules
+    rules += _called(syntax, wish, terms) if wish.must_call else _maybe(syntax, wish, terms)
+    if wish.thoughts is None:
+        made = CallGrammars("\n".join(rules), "start: answer", None)
+    else:
+        begin, end = wish.thoughts
+        rules += terms.up_to(end, "thought")
+        start = f"start: ({SPACES} {terms.word(begin)} thought {SPACES})? answer"
+        made = CallGrammars("\n".join(rules), start, f"start: thought {SPACES} answer")
+    lark_grammar(made.plain.text, param=_PARAM, kind=GrammarKind.TOOLS)  # its limits
+    return made
+
+
+def _section(syntax: CallSyntax, only_one: bool) -> str:
+    """After the trigger."""
+    more = "" if only_one or syntax.between is None else f"({syntax.between} call)*"
+    return " ".join(each for each in (syntax.opening, "call", more, syntax.closing) if each)
+
+
+def _called(syntax: CallSyntax, wish: CallWish, terms: Terms) -> list[str]:
+    trigger = terms.word(syntax.trigger)
+    begun = f"({trigger})? section" if syntax.bare else f"{trigger} section"
+    more = "" if wish.only_one or syntax.between is not None else f" ({SPACES} {begun})*"
+    return [f"answer: {begun}{more}"]
+
+
+def _maybe(syntax: CallSyntax, wish: CallWish, terms: Terms) -> list[str]:
+    """Free text has none of the words with which calls, or a thought, begin."""
+    others = [word for word in syntax.markers if word != syntax.trigger]
+    others += [wish.thoughts[0]] if wish.thoughts is not None else []
+    if syntax.bare is not None:
+        return _maybe_bare(syntax, others, terms)
+    times = "?" if wish.only_one else "*"
+    return [
+        f"answer: (before section){times} TAIL",
+        f"TAIL: {without([syntax.trigger, *others])}",
+        *terms.up_to(syntax.trigger, "before", others=others),
+    ]
+
+
+def _maybe_bare(syntax: CallSyntax, others: Sequence[str], terms: Terms) -> list[str]:
+    """Text that begins as a call is one; calls are the end of the answer."""
+    assert syntax.bare is not None, "only bare families come here"
+    no_call = f"~/{_SPACE}*{regex(syntax.bare)}{ANY}/"
+    return [
+        "answer: TAIL | section | before section",
+        f"TAIL: {without([syntax.trigger, *others])} & {no_call}",
+        *terms.up_to(syntax.trigger, "before", others=others, and_=no_call),
+    ]
