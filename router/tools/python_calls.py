@@ -4,11 +4,11 @@ list is parsed, and only literals are taken."""
 from __future__ import annotations
 
 import ast
-import json
 import re
 from typing import Any
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
+from router.tools.json_text import json_dumped
 from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 MAX_LIST_CHARS = 1 << 16
@@ -34,7 +34,7 @@ def read_call_list(reader: PieceReader, call: CallTeller) -> Steps[None]:
     text = yield from _rest_of_list(reader)
     for each, arguments in _calls_of(f"[{_as_identifier(name)}{text}", name):
         call.begin(each)
-        call.arguments(json.dumps(arguments, ensure_ascii=False))
+        call.arguments(arguments)
         call.end()
 
 
@@ -88,28 +88,28 @@ def _as_identifier(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _calls_of(text: str, first_name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Raises Malformed for what is no list of calls with literals by name."""
+def _calls_of(text: str, first_name: str) -> list[tuple[str, str]]:
+    """Names, and arguments as JSON. Raises Malformed for what is no list of calls with literals
+    by name."""
     try:
         parsed = ast.parse(text, mode="eval").body
         if not isinstance(parsed, ast.List):
             raise Malformed
         calls = [_call_of(each) for each in parsed.elts]
-        json.dumps([arguments for _, arguments in calls])
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         raise Malformed from None
     return [(first_name, calls[0][1]), *calls[1:]]
 
 
-def _call_of(node: ast.expr) -> tuple[str, dict[str, Any]]:
+def _call_of(node: ast.expr) -> tuple[str, str]:
     if not isinstance(node, ast.Call) or node.args:
         raise Malformed
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
             raise Malformed
         arguments[keyword.arg] = ast.literal_eval(_with_json_words(keyword.value))
-    return ast.unparse(node.func), arguments
+    return ast.unparse(node.func), json_dumped(arguments)
 
 
 class _JsonWords(ast.NodeTransformer):
