@@ -93,10 +93,11 @@ def chat_of(asked: MessagesRequest, takes_switch: bool) -> ChatRequest:
             )
     check_num_messages(len(asked.messages))
     choice = asked.tool_choice
+    messages = [*_system(asked), *_turns(asked.messages)]
     no_thoughts = takes_switch and asked.thinking is not None and asked.thinking.type == "disabled"
     return ChatRequest(
         model=asked.model,
-        messages=[*_system(asked), *_turns(asked.messages)],
+        messages=messages,
         max_tokens=asked.max_tokens,
         stream=asked.stream,
         temperature=asked.temperature,
@@ -106,7 +107,23 @@ def chat_of(asked: MessagesRequest, takes_switch: bool) -> ChatRequest:
         tool_choice=None if choice is None else _choice(choice),
         parallel_tool_calls=False if choice and choice.disable_parallel_tool_use else None,
         chat_template_kwargs={"enable_thinking": False} if no_thoughts else None,
+        continue_final_message=_is_begun(messages[-1]) or None,
     )
+
+
+def _is_begun(last: ChatMessage) -> bool:
+    """The answer goes on with it, as it stands. Raises InvalidRequest where it cannot."""
+    if last.role != "assistant":
+        return False
+    if last.tool_calls:
+        raise InvalidRequest(
+            "messages ends with a tool_use; send its tool_result as well", param="messages"
+        )
+    if not isinstance(last.content, str) or not last.content.strip():
+        raise InvalidRequest(
+            "messages ends with an assistant's message without text; leave it out", param="messages"
+        )
+    return True
 
 
 def _system(asked: MessagesRequest) -> list[ChatMessage]:

@@ -24,6 +24,7 @@ WEATHER: list[Any] = [
     }
 ]
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+USE: Any = {"type": "tool_use", "id": "call_1", "name": "weather", "input": {}}
 
 
 @asynccontextmanager
@@ -107,6 +108,17 @@ async def test_a_large_message_is_read_by_a_text_worker() -> None:
     assert answer.content[0].type == "tool_use" and answer.content[0].input == {"city": "Paris"}
 
 
+@pytest.mark.parametrize("begun", ["The sky", [{"type": "text", "text": "The sky"}]])
+@pytest.mark.parametrize("size", [1, 40_000])
+async def test_an_answer_goes_on_with_the_assistants_last_message(begun: Any, size: int) -> None:
+    turns: list[Any] = [{"role": "user", "content": "a" * size}]
+    turns.append({"role": "assistant", "content": begun})
+    async with asking(says(" is blue")) as (client, front):
+        answer = await client.messages.create(model=MODEL, max_tokens=9, messages=turns)
+    assert answer.content[0].type == "text" and answer.content[0].text == " is blue"
+    assert bytes(front.source.requests[0].token_ids).endswith(b"assistant:The sky")
+
+
 async def test_an_answer_that_is_cut_says_so() -> None:
     async with asking(says("Hello", ends_with_eos=False)) as (client, _):
         answer = await client.messages.create(model=MODEL, max_tokens=5, messages=ASK)
@@ -121,6 +133,8 @@ async def test_an_answer_that_is_cut_says_so() -> None:
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "only functions"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text"),
         ({"messages": []}, "messages is empty"),
+        ({"messages": [*ASK, {"role": "assistant", "content": " "}]}, "without text"),
+        ({"messages": [*ASK, {"role": "assistant", "content": [USE]}]}, "its tool_result"),
         ({"extra_body": {"strange": 1}}, "strange"),
     ],
 )
