@@ -18,7 +18,7 @@ from router.api.reading.prompts import kept_tokens
 from router.api.reading.rendering import rendering_of
 from router.api.reading.schema import ChatRequest
 from router.api.reading.talk import parsing_of, talk_of
-from router.api.reading.tools import check_choice, checked_tools, compact
+from router.api.reading.tools import check_choice, checked_tools, compact, kept_bytes
 from router.api.reading.unsupported import check_chat
 from router.front.chat_rules import check_num_messages
 from router.front.generation_request import (
@@ -55,9 +55,15 @@ class ChatReader:
         """See BodyReader."""
         request, ignored = self._checked(body)
         prompts = (self._prompt(request),)
-        request.messages, request.tools = [], compact(request.tools)
-        self._plan(request, ())  # what is wrong beside the prompts is refused by its name
-        return SplitBody(msgspec.json.encode(request), prompts, ignored=ignored)
+        tools = self._model.manners.tools
+        request.messages, request.tools = (
+            [],
+            compact(request.tools, with_types=tools is not None and tools.types_values),
+        )
+        plan = self._plan(request, ())  # what is wrong beside the prompts is refused by its name
+        num_limited = kept_bytes(request.tools) + len(msgspec.json.encode(plan.wishes.prediction))
+        rest = msgspec.json.encode(request)
+        return SplitBody(rest, prompts, ignored=ignored, num_limited_bytes=num_limited)
 
     def shape_again(self, sampling: SamplingParams) -> ChatShape:
         """See BodyReader."""

@@ -19,6 +19,8 @@ from router.tools.tagged_calls import Kinds
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 512 * 1024
 """Of all tools of a body, as JSON: a million tokens of most models."""
+MAX_KEPT_BYTES = 64 * 1024
+"""Of what is needed of them once a large body's prompt is made: read on the event loop in 0.7 ms."""
 MAX_SCHEMA_DEPTH = 32
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _WORDS = ("none", "auto", "required")
@@ -103,17 +105,33 @@ def kinds_of(functions: list[FunctionDefinition]) -> Kinds:
     return {each.name: _kinds(each.parameters or {}) for each in functions}
 
 
-def compact(tools: list[ToolDefinition] | None) -> list[ToolDefinition] | None:
-    """What is needed of them once the prompt is made: names, and the types of parameters."""
+def compact(tools: list[ToolDefinition] | None, *, with_types: bool) -> list[ToolDefinition] | None:
+    """What is needed of them once the prompt is made: names, and `with_types` those of parameters
+    that are not just texts."""
     if not tools:
         return tools
+    functions = [tool.function for tool in tools if tool.function is not None]
     return [
         ToolDefinition(
-            tool.type, FunctionDefinition(tool.function.name, None, _types(tool.function))
+            "function",
+            FunctionDefinition(each.name, None, _types(each) if with_types else None),
         )
-        for tool in tools
-        if tool.function is not None
+        for each in functions
     ]
+
+
+def kept_bytes(tools: list[ToolDefinition] | None) -> int:
+    """That `compact` tools have as JSON. Raises InvalidRequest for too many."""
+    if not tools:
+        return 0
+    num_bytes = len(msgspec.json.encode(tools))
+    if num_bytes > MAX_KEPT_BYTES:
+        raise InvalidRequest(
+            f"tools has {num_bytes} bytes of names and of types other than string; allowed: "
+            f"{MAX_KEPT_BYTES}",
+            param="tools",
+        )
+    return num_bytes
 
 
 def _function(tool: ToolDefinition, where: str) -> FunctionDefinition:
@@ -193,4 +211,9 @@ def _types_in(schema: Any) -> frozenset[str]:
 
 def _types(function: FunctionDefinition) -> dict[str, Any]:
     kinds = _kinds(function.parameters or {})
-    return {"properties": {name: {"type": sorted(types)} for name, types in kinds.items()}}
+    types = {name: sorted(types) for name, types in kinds.items() if types - {"string"}}
+    return {
+        "properties": {
+            name: {"type": each[0] if len(each) == 1 else each} for name, each in types.items()
+        }
+    }
