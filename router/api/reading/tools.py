@@ -20,7 +20,7 @@ MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 512 * 1024
 """Of all tools of a body, as JSON: a million tokens of most models."""
 MAX_KEPT_BYTES = 64 * 1024
-"""Of what is needed of them once a large body's prompt is made: read on the event loop in 0.7 ms."""
+"""Of what is needed of them once a large body's prompt is made: 0.7 ms of the event loop."""
 MAX_SCHEMA_DEPTH = 32
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _WORDS = ("none", "auto", "required")

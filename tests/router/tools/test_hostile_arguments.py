@@ -103,6 +103,35 @@ def test_a_message_tells_a_call_that_it_cannot_read_as_text() -> None:
     assert message["content"][0]["text"] == '{"a": 1e999}' and message["stop_reason"] == "end_turn"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[now(a='{'x' * 9000}')]",
+        "[now(a=[" + "1," * 5000 + "])]",
+        "[" + "now()," * 128 + "now()]",
+        "[now(), now(a=1).b(c=2)]",
+        "[now(), (lambda: 1)()]",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_list_that_is_long_or_has_many_calls_or_others_is_content(text: str) -> None:
+    told = readable("pythonic", text)
+    assert (told.calls, told.content) == ([], text)
+
+
+def test_literals_of_a_list_are_what_python_and_json_make_of_them() -> None:
+    text = "[now(a=[-1, +2.5, true, None, false, null, True], b={'x': (1, 'y')}, c=-1e3)]"
+    arguments = json.loads(readable("pythonic", text).calls[0].arguments)
+    wanted = [-1, 2.5, True, None, False, None, True]
+    assert arguments == {"a": wanted, "b": {"x": [1, "y"]}, "c": -1000.0}
+
+
+def test_an_answer_has_as_many_calls_as_a_message_may_have() -> None:
+    one = '<tool_call>{"name": "now"}</tool_call>'
+    told = readable("hermes", one * 130)
+    assert (len(told.calls), told.content) == (128, one * 2)
+
+
 def readable(name: str, text: str) -> GatheredParts:
     """What came of it, once any reader has read it; the same for every cut."""
     parts, _ = parsed(parsing(name), [text])
