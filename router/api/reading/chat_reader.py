@@ -105,13 +105,7 @@ class ChatReader:
     def _plan(self, request: ChatRequest, prompts: tuple[Prompt, ...]) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)
         prompt_logprobs = sampling.prompt_logprobs_of(request)
-        parsing = parsing_of(request, self._model)
-        if parsing is not None and request.resumable:
-            raise InvalidRequest(
-                "resumable goes with neither tools nor reasoning that is told apart; leave tools "
-                "out and send reasoning_format: none",
-                param="resumable",
-            )
+        parsing = self._parsing(request)
         return Plan(
             prompts=prompts,
             wishes=Wishes(
@@ -135,6 +129,20 @@ class ChatReader:
             options=sampling.answer_options_of(request),
             id_prefix="chatcmpl",
         )
+
+    def _parsing(self, request: ChatRequest) -> Parsing | None:
+        """Streams that are resumable tell thoughts in the content: from the middle of a text nobody
+        knows what was told of it as what."""
+        parsing = parsing_of(request, self._model)
+        if parsing is None or not request.resumable:
+            return parsing
+        if parsing.tools is not None or request.reasoning_format is not None:
+            raise InvalidRequest(
+                "resumable goes with neither tools nor reasoning that is told apart; leave tools "
+                "and reasoning_format out",
+                param="resumable",
+            )
+        return None
 
     def _text_options(self, request: ChatRequest, parsing: Parsing | None) -> TextOptions:
         """The words that a parser looks for have to be in the text."""
