@@ -23,7 +23,7 @@ MAX_STOP_CHARS_TOGETHER = 1024
 """Of all stop strings of a body: what its automaton is made of."""
 MAX_SALT_CHARS = 256
 MAX_PREDICTION_CHARS = 16_384
-"""It is read with what is beside the prompt, of which a request has 32 KiB."""
+"""It is read on the event loop: up to 64 KiB that stand beside the 32 of all else."""
 SEED_BITS = 64
 SEED_VALUES = 1 << SEED_BITS
 

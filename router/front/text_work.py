@@ -59,6 +59,8 @@ class SplitBody:
     """The prompts' text is part of the answer."""
     ignored: tuple[str, ...] = ()
     """Names of unknown fields that were left out."""
+    num_limited_bytes: int = 0
+    """Of the rest, those that have limits of their own: tools and a prediction."""
 
 
 def has_many_ids(prompts: Sequence[Prompt]) -> bool:

@@ -58,10 +58,10 @@ class TextDesk:
         where the rest is large as well: it would be read once more, on the event loop."""
         model = self._with_limit(max_context_tokens)
         split = self._split(model, door, body)
-        if len(split.rest) > LARGE_BODY_BYTES:
+        if (num_bytes := len(split.rest) - split.num_limited_bytes) > LARGE_BODY_BYTES:
             raise RequestTooLarge(
-                f"the request has {len(split.rest)} bytes beside its prompt; allowed: "
-                f"{LARGE_BODY_BYTES}"
+                f"the request has {num_bytes} bytes beside its prompt, tools and prediction; "
+                f"allowed: {LARGE_BODY_BYTES}"
             )
         prompts = tuple(_encoded(model, split, prompt) for prompt in split.prompts)
         return ReadBody(split.rest, prompts, split.ignored)

@@ -18,6 +18,8 @@ from router.tools.parts import (
 )
 from router.tools.piece_reader import Malformed, PieceReader
 
+MAX_CALLS = 128
+"""Of one answer: as many as a message that a client sends back may have."""
 MAX_NAME_CHARS = 64
 """Of a tool: as OpenAI has it."""
 
@@ -51,8 +53,15 @@ class CallTeller:
         """There is such a tool."""
         return name in self._names
 
+    @property
+    def num_left(self) -> int:
+        """Calls that may still begin."""
+        return MAX_CALLS - self._num_calls
+
     def begin(self, name: str) -> None:
-        """Raises Malformed for what is no name."""
+        """Raises Malformed for what is no name, and for one call too many."""
+        if not self.num_left:
+            raise Malformed
         if not name or len(name) > MAX_NAME_CHARS or not name.isprintable() or " " in name:
             raise Malformed
         self._is_open = True

@@ -20,18 +20,21 @@ from router.tools.formats import (
 from router.tools.thoughts import THOUGHT_FORMATS, ThoughtFormat
 
 AUTO, NONE = "auto", "none"
-_SIGNS = (
+_SIGNS: tuple[tuple[str, ToolFormat | None], ...] = (
+    ("<arg_key>", None),  # GLM-4.5: a name and tags of keys and values in <tool_call>
+    ("<seed:tool_call>", None),  # Seed-OSS: words of its own around <function=
+    ("func_name1(params_name1", PYTHONIC),
+    ("<|python_start|>", None),  # Llama 4, whose own template asks for JSON behind that word
     ("[TOOL_CALLS]", MISTRAL),
     ("<｜tool▁calls▁begin｜>", DEEPSEEK_V3),
     ("<start_function_call>", GEMMA),
     ("<function=", QWEN3_CODER),
     ("<tool_call>", HERMES),
-    ("<|python_start|>", PYTHONIC),
-    ("func_name1(params_name1", PYTHONIC),
     ("<|python_tag|>", LLAMA3_JSON),
     ("Environment: ipython", LLAMA3_JSON),
 )
-"""The first that stands in a template counts: a Coder's has `<tool_call>` as well."""
+"""The first that stands in a template counts: a Coder's has `<tool_call>` as well. None: words that
+others know too stand in what no reader here can read; better to refuse tools than calls as text."""
 
 
 class Manners(msgspec.Struct, frozen=True):

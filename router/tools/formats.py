@@ -40,6 +40,8 @@ class ToolFormat:
     section's reader."""
     inner: tuple[str, ...] = ()
     """What stands in a section, and may be a special token."""
+    types_values: bool = False
+    """Values are raw text, and what a tool's schema says of a parameter makes a number of one."""
     short_ids: bool = False
     """Its template takes ids of nine letters and digits alone."""
 
@@ -168,6 +170,7 @@ QWEN3_CODER = ToolFormat(
     sections={"<tool_call>": _tool_call, "<function=": _function},
     bare={},
     inner=("</tool_call>",),
+    types_values=True,
 )
 LLAMA3_JSON = ToolFormat(
     name="llama3_json", sections={"<|python_tag|>": _llama_json}, bare={"{": _llama_json}

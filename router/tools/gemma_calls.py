@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
-from router.tools.json_text import MAX_DEPTH
+from router.tools.json_text import MAX_DEPTH, json_dumped, json_loaded
 from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 QUOTE = "<escape>"
@@ -34,7 +33,7 @@ def _rest_of_object(reader: PieceReader, call: CallTeller, depth: int) -> Steps[
         key = yield from _key(reader)
         yield from reader.spaces()
         yield from reader.expect(":")
-        call.arguments(f"{json.dumps(key, ensure_ascii=False)}: ")
+        call.arguments(f"{json_dumped(key)}: ")
         yield from _value(reader, call, depth)
         is_first = False
 
@@ -82,7 +81,7 @@ def _value(reader: PieceReader, call: CallTeller, depth: int) -> Steps[None]:
         yield from _rest_of_list(reader, call, depth + 1)
     elif (yield from reader.continues(QUOTE)):
         text = yield from reader.until(QUOTE, max_chars=MAX_TEXT_CHARS)
-        call.arguments(json.dumps(text, ensure_ascii=False))
+        call.arguments(json_dumped(text))
     else:
         text = (yield from _run(reader, _BARE, MAX_BARE_CHARS)).strip()
         call.arguments(_bare(text))
@@ -103,9 +102,6 @@ def _run(reader: PieceReader, pattern: re.Pattern[str], max_chars: int) -> Steps
 def _bare(text: str) -> str:
     """A number, true, false or null as it is; all else is a text."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
-    if isinstance(value, float) and not (float("-inf") < value < float("inf")):
-        value = text
-    return json.dumps(value, ensure_ascii=False)
+        return json_dumped(json_loaded(text))
+    except Malformed:
+        return json_dumped(text)

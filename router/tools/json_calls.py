@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
-from router.tools.json_text import loaded_object, read_text, read_value
+from router.tools.json_text import object_text, read_text, read_value
 from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 MAX_KEY_CHARS = 64
@@ -86,8 +86,7 @@ def _kept_arguments(reader: PieceReader) -> Steps[str]:
     char = yield from reader.peek()
     if char == '"':
         text = yield from read_text(reader, max_chars=MAX_QUOTED_CHARS)
-        loaded_object(text)
-        return text
+        return object_text(text)
     pieces: list[str] = []
     yield from read_value(reader, pieces.append)
     text = "".join(pieces)

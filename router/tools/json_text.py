@@ -1,7 +1,8 @@
 """JSON that is read character by character, and told on as soon as it is valid for sure.
 
 What is told is JSON even where models are careless: a line break inside a string, which JSON
-forbids, becomes an escape.
+forbids, becomes an escape, and a number that no float can hold becomes a text. Half a character
+(an escape of one surrogate alone) is malformed: no client could read it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from math import isinf
 from typing import Any
 
 from router.tools.piece_reader import Malformed, PieceReader, Steps
@@ -65,26 +67,67 @@ def read_text(reader: PieceReader, *, max_chars: int) -> Steps[str]:
     return text
 
 
-def loaded_object(text: str) -> dict[str, Any]:
-    """An object. Raises Malformed for all else."""
+def json_dumped(value: Any) -> str:
+    """As text that every client can read. Raises Malformed for NaN and infinity, for half
+    characters, and for what has no JSON."""
     try:
-        value = json.loads(text)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (ValueError, TypeError, RecursionError):  # a UnicodeError is a ValueError
+        raise Malformed from None
+    return text
+
+
+def json_loaded(text: str) -> Any:
+    """Any value; a number that no float can hold as its text. Raises Malformed for what is no
+    JSON, NaN and its like among it."""
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_float_or_text)
     except (ValueError, RecursionError):
         raise Malformed from None
+
+
+def object_text(text: str) -> str:
+    """Of an object, written anew. Raises Malformed for what is none."""
+    value = json_loaded(text)
     if not isinstance(value, dict):
         raise Malformed
-    return value
+    return json_dumped(value)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _float_or_text(number: str) -> float | str:
+    value = float(number)
+    return number if isinf(value) else value
 
 
 def _escape(reader: PieceReader) -> Steps[str]:
+    """One character's: two escapes where it takes a pair of surrogates."""
     reader.skip()
     char = yield from reader.peek()
     if char in _ESCAPES and char:
         reader.skip()
         return "\\" + char
-    if char != "u":
+    first = yield from _unit(reader)
+    if not _is_surrogate(first):
+        return first
+    yield from reader.expect("\\")
+    second = yield from _unit(reader)
+    if not first[2:4].lower() < "dc" <= second[2:4].lower() <= "df":
         raise Malformed
-    reader.skip()
+    return first + second
+
+
+def _is_surrogate(unit: str) -> bool:
+    return "d8" <= unit[2:4].lower() <= "df"
+
+
+def _unit(reader: PieceReader) -> Steps[str]:
+    """From after its backslash: `\\uXXXX`."""
+    yield from reader.expect("u")
     digits = ""
     while len(digits) < 4:
         digit = yield from reader.peek()
@@ -104,7 +147,8 @@ def _scalar(reader: PieceReader, tell: TellsJson) -> Steps[None]:
         text += more
     if _VALID_SCALAR.fullmatch(text) is None:
         raise Malformed
-    tell(text)
+    is_float = text[-1].isdigit() and not text.removeprefix("-").isdigit()
+    tell(f'"{text}"' if is_float and isinf(float(text)) else text)
 
 
 def _list_or_object(reader: PieceReader, tell: TellsJson, depth: int) -> Steps[None]:

@@ -9,12 +9,12 @@ VALUE
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
-from router.tools.piece_reader import PieceReader, Steps
+from router.tools.json_text import json_dumped, json_loaded
+from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 MAX_KEY_CHARS = 256
 MAX_VALUE_CHARS = 1 << 24
@@ -36,7 +36,7 @@ def read_function(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[
         key = yield from reader.until(">", max_chars=MAX_KEY_CHARS)
         text = yield from reader.until("</parameter>", max_chars=MAX_VALUE_CHARS)
         value = typed_value(_without_line_breaks(text), of_tool.get(key, frozenset()))
-        call.arguments(f"{opening}{_json(key)}: {_json(value)}")
+        call.arguments(f"{opening}{json_dumped(key)}: {json_dumped(value)}")
         opening = ", "
     call.arguments("{}" if opening == "{" else "}")
     call.end()
@@ -51,18 +51,12 @@ def typed_value(text: str, kinds: frozenset[str]) -> Any:
     if "boolean" in kinds and text.strip().lower() in ("true", "false"):
         return text.strip().lower() == "true"
     try:
-        return json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        value = json_loaded(text)
+        json_dumped(value)
+    except Malformed:
         return text
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # NaN is no JSON
+    return value
 
 
 def _without_line_breaks(text: str) -> str:
     return text.removeprefix("\n").removesuffix("\n")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -52,14 +52,14 @@ def schedule(
 
     `waiting` is consumed only as far as admission goes.
     """
-    draft = _Draft(running, budgets)
-    draft.plan_decodes()
-    draft.plan_prompts(waiting if draft.admits else ())
-    draft.plan_drafts()
-    return draft.finish()
+    planning = _Planning(running, budgets)
+    planning.plan_decodes()
+    planning.plan_prompts(waiting if planning.admits else ())
+    planning.plan_drafts()
+    return planning.finish()
 
 
-class _Draft:
+class _Planning:
     """A plan in the making."""
 
     def __init__(self, running: Sequence[RunningView], budgets: Sequence[Budget]) -> None:

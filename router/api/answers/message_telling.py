@@ -14,7 +14,7 @@ from cluster.errors import SplitserveError
 from cluster.generation import FinishReason
 from cluster.identity import unique_hex
 from router.api.answers.bodies import UsageBody
-from router.api.answers.gathered_parts import GatheredParts
+from router.api.answers.gathered_parts import GatheredCall, GatheredParts
 from router.api.answers.message_error import message_error_body
 from router.api.answers.shape import Envelope
 from router.api.answers.telling_shape import event
@@ -72,17 +72,20 @@ class MessageTelling:
 
     def whole(self, parts: GatheredParts, reason: FinishReason | None, usage: UsageBody) -> bytes:
         """See Telling."""
+        calls = [(call, _input_of(call)) for call in parts.calls]
+        broken = [call.arguments for call, given in calls if given is None]
+        content = "".join((parts.content, *broken))
         blocks: list[dict[str, Any]] = []
         if parts.thought:
             blocks.append({"type": _THINKING, "thinking": parts.thought, "signature": ""})
-        if parts.content:
-            blocks.append({"type": _TEXT, "text": parts.content, "citations": None})
-        for call in parts.calls:
-            arguments = msgspec.json.decode(call.arguments)
-            blocks.append(
-                {"type": _TOOL, "id": self._new_id(), "name": call.name, "input": arguments}
-            )
-        has_called = bool(parts.calls) and not parts.has_broken
+        if content:
+            blocks.append({"type": _TEXT, "text": content, "citations": None})
+        for call, given in calls:
+            if given is not None:
+                blocks.append(
+                    {"type": _TOOL, "id": self._new_id(), "name": call.name, "input": given}
+                )
+        has_called = bool(calls) and not broken and not parts.has_broken
         return msgspec.json.encode(self._message(blocks, _stop_reason(reason, has_called), usage))
 
     def _told(self, part: AnswerPart) -> bytes:
@@ -145,6 +148,14 @@ class MessageTelling:
     def _new_id(self) -> str:
         assert self._parsing.tools is not None, "calls are looked for in a format of tools"
         return new_call_id(self._parsing.tools, unique_hex)
+
+
+def _input_of(call: GatheredCall) -> dict[str, Any] | None:
+    """None: what was written is no object, and the call is a broken one."""
+    try:
+        return msgspec.json.decode(call.arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 def _stop_reason(reason: FinishReason | None, has_called: bool) -> str:

@@ -12,9 +12,8 @@ from router.api.reading.schema import ChatMessage, ContentPart, PredictedContent
 from router.api.reading.tool_schema import MessageCall
 from router.front.chat_rules import checked_role
 from router.front.generation_request import check_prediction
+from router.tools.call_teller import MAX_CALLS
 
-MAX_CALLS = 128
-"""In one message."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _NOTHING = (None,) * 4
 _beside_text = attrgetter("tool_calls", "tool_call_id", "reasoning_content", "reasoning")

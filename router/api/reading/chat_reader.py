@@ -19,7 +19,7 @@ from router.api.reading.prompts import kept_tokens
 from router.api.reading.rendering import rendering_of
 from router.api.reading.schema import ChatRequest
 from router.api.reading.talk import parsing_of, talk_of
-from router.api.reading.tool_kinds import compact
+from router.api.reading.tool_kinds import compact, kept_bytes
 from router.api.reading.tools import check_choice, checked_tools
 from router.api.reading.unsupported import check_chat
 from router.front.chat_rules import check_num_messages
@@ -72,9 +72,14 @@ class ChatReader:
         request, ignored = self._checked(body)
         prompts = (self._prompt(request),)
         form = called_form(request, self._model)
-        request.messages, request.tools = [], compact(request.tools)
-        self._plan(request, (), form)  # what is wrong beside the prompts is refused by its name
-        return SplitBody(msgspec.json.encode(_Rest(request, form)), prompts, ignored=ignored)
+        tools = self._model.manners.tools
+        with_types = tools is not None and tools.types_values
+        request.messages, request.tools = [], compact(request.tools, with_types=with_types)
+        plan = self._plan(request, (), form)  # what is wrong beside the prompts is refused by name
+        limited = (plan.wishes.prediction, form)  # by limits of their own
+        num_limited = kept_bytes(request.tools) + len(msgspec.json.encode(limited))
+        rest = msgspec.json.encode(_Rest(request, form))
+        return SplitBody(rest, prompts, ignored=ignored, num_limited_bytes=num_limited)
 
     def shape_again(self, sampling: SamplingParams) -> ChatShape:
         """See BodyReader."""
@@ -119,13 +124,7 @@ class ChatReader:
     ) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)
         prompt_logprobs = sampling.prompt_logprobs_of(request)
-        parsing = parsing_of(request, self._model)
-        if parsing is not None and request.resumable:
-            raise InvalidRequest(
-                "resumable goes with neither tools nor reasoning that is told apart; leave tools "
-                "out and send reasoning_format: none",
-                param="resumable",
-            )
+        parsing = self._parsing(request)
         return Plan(
             prompts=prompts,
             wishes=Wishes(
@@ -151,6 +150,20 @@ class ChatReader:
             options=sampling.answer_options_of(request),
             id_prefix="chatcmpl",
         )
+
+    def _parsing(self, request: ChatRequest) -> Parsing | None:
+        """Streams that are resumable tell thoughts in the content: from the middle of a text nobody
+        knows what was told of it as what."""
+        parsing = parsing_of(request, self._model)
+        if parsing is None or not request.resumable:
+            return parsing
+        if parsing.tools is not None or request.reasoning_format is not None:
+            raise InvalidRequest(
+                "resumable goes with neither tools nor reasoning that is told apart; leave tools "
+                "and reasoning_format out",
+                param="resumable",
+            )
+        return None
 
     def _text_options(self, request: ChatRequest, parsing: Parsing | None) -> TextOptions:
         """The words that a parser looks for have to be in the text."""

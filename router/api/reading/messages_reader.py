@@ -17,6 +17,7 @@ from router.api.reading.messages_schema import (
     TurnMessage,
 )
 from router.api.reading.schema import ChatMessage, ChatRequest
+from router.api.reading.thinking_wish import switch_of
 from router.api.reading.tool_schema import (
     CalledFunction,
     FunctionDefinition,
@@ -28,12 +29,12 @@ from router.api.reading.tool_schema import (
 from router.api.reading.translated_reader import MakeTelling, TranslatedReader
 from router.front.chat_rules import check_num_messages
 from router.front.generation_request import TokenPrompt
+from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
 
 _DECODER = msgspec.json.Decoder(MessagesRequest)
 _REFUSED = (
     "thread",
-    "stop_sequences",
     "output_config",
     "container",
     "mcp_servers",
@@ -55,13 +56,7 @@ class MessagesReader(TranslatedReader):
         asked, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
         if asked.max_tokens is None:
             raise InvalidRequest("Missing required parameter: max_tokens", param="max_tokens")
-        return chat_of(asked, self._takes_switch), ignored
-
-    @property
-    def _takes_switch(self) -> bool:
-        """Thoughts can be switched off."""
-        template = self._model.template
-        return template is not None and "enable_thinking" in template.takes
+        return chat_of(asked, self._model), ignored
 
 
 class CountReader(MessagesReader):
@@ -71,7 +66,7 @@ class CountReader(MessagesReader):
 
     def _decoded(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
         asked, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
-        return chat_of(asked, self._takes_switch), ignored
+        return chat_of(asked, self._model), ignored
 
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
@@ -83,20 +78,25 @@ class CountReader(MessagesReader):
         return msgspec.json.encode({"input_tokens": len(prompts[0].token_ids)})
 
 
-def chat_of(asked: MessagesRequest, takes_switch: bool) -> ChatRequest:
-    """The same as a chat. `takes_switch`: the template may be told not to think. Raises
-    InvalidRequest."""
+def chat_of(asked: MessagesRequest, model: ServedModel) -> ChatRequest:
+    """The same as a chat. Raises InvalidRequest."""
     for name in _REFUSED:
         if getattr(asked, name):
             raise InvalidRequest(
                 f"{name} is not supported by this server; leave it out", param=name
             )
+    if asked.stop_sequences:
+        raise InvalidRequest(
+            "stop_sequences is not supported by this server, which does not learn which of them "
+            "ended an answer; leave it out",
+            param="stop_sequences",
+        )
     check_num_messages(len(asked.messages))
     choice = asked.tool_choice
-    no_thoughts = takes_switch and asked.thinking is not None and asked.thinking.type == "disabled"
+    messages = [*_system(asked), *_turns(asked.messages)]
     return ChatRequest(
         model=asked.model,
-        messages=[*_system(asked), *_turns(asked.messages)],
+        messages=messages,
         max_tokens=asked.max_tokens,
         stream=asked.stream,
         temperature=asked.temperature,
@@ -105,8 +105,24 @@ def chat_of(asked: MessagesRequest, takes_switch: bool) -> ChatRequest:
         tools=None if asked.tools is None else [_tool(tool) for tool in asked.tools],
         tool_choice=None if choice is None else _choice(choice),
         parallel_tool_calls=False if choice and choice.disable_parallel_tool_use else None,
-        chat_template_kwargs={"enable_thinking": False} if no_thoughts else None,
+        chat_template_kwargs=None if asked.thinking is None else switch_of(asked.thinking, model),
+        continue_final_message=_is_begun(messages[-1]) or None,
     )
+
+
+def _is_begun(last: ChatMessage) -> bool:
+    """The answer goes on with it, as it stands. Raises InvalidRequest where it cannot."""
+    if last.role != "assistant":
+        return False
+    if last.tool_calls:
+        raise InvalidRequest(
+            "messages ends with a tool_use; send its tool_result as well", param="messages"
+        )
+    if not isinstance(last.content, str) or not last.content.strip():
+        raise InvalidRequest(
+            "messages ends with an assistant's message without text; leave it out", param="messages"
+        )
+    return True
 
 
 def _system(asked: MessagesRequest) -> list[ChatMessage]:
@@ -135,7 +151,7 @@ def _turns(turns: list[TurnMessage]) -> list[ChatMessage]:
 def _user(blocks: list[Block], where: str) -> list[ChatMessage]:
     """Results of calls are messages of their own, before what the user says."""
     results = [
-        ChatMessage("tool", _text_of(b.content or "", where), tool_call_id=b.tool_use_id)
+        ChatMessage("tool", _result(b, where), tool_call_id=b.tool_use_id)
         for b in blocks
         if b.type == "tool_result"
     ]
@@ -143,6 +159,12 @@ def _user(blocks: list[Block], where: str) -> list[ChatMessage]:
     if not said and results:
         return results
     return [*results, ChatMessage("user", _text_of(said, where))]
+
+
+def _result(block: Block, where: str) -> str:
+    """Templates know texts alone: that it is an error stands there."""
+    text = _text_of(block.content or "", where)
+    return f"Error: {text}" if block.is_error else text
 
 
 def _assistant(blocks: list[Block], where: str) -> ChatMessage:

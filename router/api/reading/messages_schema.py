@@ -19,6 +19,8 @@ class Block(msgspec.Struct, kw_only=True):
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
     content: str | list[Block] | None = None
+    is_error: bool | None = None
+    """Of a result: the tool failed."""
 
 
 class TurnMessage(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,6 +52,8 @@ class ThinkingWish(msgspec.Struct):
     """Whether the model is to think."""
 
     type: str
+    budget_tokens: Any = None
+    """Refused: nothing here ends a thought."""
 
 
 class MessagesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

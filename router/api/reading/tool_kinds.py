@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from cluster.errors import InvalidRequest
 from router.api.reading.tool_schema import FunctionDefinition, ToolDefinition
 from router.grammar.json_schema import target_of
 from router.tools.tagged_calls import Kinds
+
+MAX_KEPT_BYTES = 64 * 1024
+"""Of what is needed of tools once a large body's prompt is made: 0.7 ms of the event loop."""
 
 
 def kinds_of(functions: list[FunctionDefinition]) -> Kinds:
@@ -14,17 +20,33 @@ def kinds_of(functions: list[FunctionDefinition]) -> Kinds:
     return {each.name: _kinds(each.parameters or {}) for each in functions}
 
 
-def compact(tools: list[ToolDefinition] | None) -> list[ToolDefinition] | None:
-    """What is needed of them once the prompt is made: names, and the types of parameters."""
+def compact(tools: list[ToolDefinition] | None, *, with_types: bool) -> list[ToolDefinition] | None:
+    """What is needed of them once the prompt is made: names, and `with_types` those of parameters
+    that are not just texts."""
     if not tools:
         return tools
+    functions = [tool.function for tool in tools if tool.function is not None]
     return [
         ToolDefinition(
-            tool.type, FunctionDefinition(tool.function.name, None, _types(tool.function))
+            "function",
+            FunctionDefinition(each.name, None, _types(each) if with_types else None),
         )
-        for tool in tools
-        if tool.function is not None
+        for each in functions
     ]
+
+
+def kept_bytes(tools: list[ToolDefinition] | None) -> int:
+    """That `compact` tools have as JSON. Raises InvalidRequest for too many."""
+    if not tools:
+        return 0
+    num_bytes = len(msgspec.json.encode(tools))
+    if num_bytes > MAX_KEPT_BYTES:
+        raise InvalidRequest(
+            f"tools has {num_bytes} bytes of names and of types other than string; allowed: "
+            f"{MAX_KEPT_BYTES}",
+            param="tools",
+        )
+    return num_bytes
 
 
 def _kinds(schema: dict[str, Any]) -> dict[str, frozenset[str]]:
@@ -55,4 +77,9 @@ def _types_in(schema: Any, root: dict[str, Any]) -> frozenset[str]:
 
 def _types(function: FunctionDefinition) -> dict[str, Any]:
     kinds = _kinds(function.parameters or {})
-    return {"properties": {name: {"type": sorted(types)} for name, types in kinds.items()}}
+    types = {name: sorted(types) for name, types in kinds.items() if types - {"string"}}
+    return {
+        "properties": {
+            name: {"type": each[0] if len(each) == 1 else each} for name, each in types.items()
+        }
+    }

@@ -14,7 +14,17 @@ from anthropic import AsyncAnthropic, beta_async_tool
 from cluster.errors import QueueFull, WorkerLost
 from cluster.grammar import GrammarKind
 from router.dispatch.stream import RoutedRequest, StreamEvent
-from tests.router.front_fakes import MODEL, Front, Script, fails, running_front, says, tool_model
+from router.front.served_model import ServedModel
+from tests.router.front_fakes import (
+    MODEL,
+    Front,
+    Script,
+    ToolTemplate,
+    fails,
+    running_front,
+    says,
+    tool_model,
+)
 
 ASK: list[Any] = [{"role": "user", "content": "Weather?"}]
 WEATHER: list[Any] = [
@@ -25,11 +35,20 @@ WEATHER: list[Any] = [
     }
 ]
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+USE: Any = {"type": "tool_use", "id": "call_1", "name": "weather", "input": {}}
+
+
+class Switched(ToolTemplate):
+    """A template in which thoughts can be switched off."""
+
+    takes = frozenset({"messages", "tools", "enable_thinking"})
 
 
 @asynccontextmanager
-async def asking(script: Script) -> AsyncIterator[tuple[AsyncAnthropic, Front]]:
-    model = replace(tool_model(), context_limit=lambda: 100_000)
+async def asking(
+    script: Script, model: ServedModel | None = None
+) -> AsyncIterator[tuple[AsyncAnthropic, Front]]:
+    model = model or replace(tool_model(), context_limit=lambda: 100_000)
     async with (
         running_front(script, model=model) as front,
         AsyncAnthropic(base_url=front.url, api_key="none", max_retries=0) as client,
@@ -119,6 +138,46 @@ async def test_a_call_that_must_come_follows_a_grammar_and_ends_with_tool_use(ch
     assert grammar is not None and grammar.kind is GrammarKind.TOOLS
 
 
+@pytest.mark.parametrize("begun", ["The sky", [{"type": "text", "text": "The sky"}]])
+@pytest.mark.parametrize("size", [1, 40_000])
+async def test_an_answer_goes_on_with_the_assistants_last_message(begun: Any, size: int) -> None:
+    turns: list[Any] = [{"role": "user", "content": "a" * size}]
+    turns.append({"role": "assistant", "content": begun})
+    async with asking(says(" is blue")) as (client, front):
+        answer = await client.messages.create(model=MODEL, max_tokens=9, messages=turns)
+    assert answer.content[0].type == "text" and answer.content[0].text == " is blue"
+    assert bytes(front.source.requests[0].token_ids).endswith(b"assistant:The sky")
+
+
+async def test_a_tool_that_failed_is_told_to_the_model() -> None:
+    result: Any = {"type": "tool_result", "tool_use_id": "call_1", "content": "no such city"}
+    turns: list[Any] = [*ASK, {"role": "assistant", "content": [USE]}]
+    turns.append({"role": "user", "content": [result | {"is_error": True}]})
+    async with asking(says("Oh")) as (client, front):
+        await client.messages.create(model=MODEL, max_tokens=9, messages=turns, tools=WEATHER)
+    assert b"tool:Error: no such city\n" in bytes(front.source.requests[0].token_ids)
+
+
+@pytest.mark.parametrize(("wish", "word"), [("disabled", b"False"), ("enabled", b"True")])
+async def test_thoughts_are_switched_where_the_template_has_a_switch(
+    wish: str, word: bytes
+) -> None:
+    model = replace(tool_model(), context_limit=lambda: 100_000, template=Switched())
+    async with asking(says("Oh"), model) as (client, front):
+        thinking: Any = {"type": wish}
+        await client.messages.create(model=MODEL, max_tokens=9, messages=ASK, thinking=thinking)
+    assert b"enable_thinking=" + word in bytes(front.source.requests[0].token_ids)
+
+
+async def test_a_model_that_never_thinks_may_be_told_not_to() -> None:
+    model = replace(tool_model(thinks=""), context_limit=lambda: 100_000)
+    thinking: Any = {"type": "disabled"}
+    async with asking(says("Oh"), model) as (client, _):
+        assert await client.messages.create(
+            model=MODEL, max_tokens=9, messages=ASK, thinking=thinking
+        )
+
+
 async def test_an_answer_that_is_cut_says_so() -> None:
     async with asking(says("Hello", ends_with_eos=False)) as (client, _):
         answer = await client.messages.create(model=MODEL, max_tokens=5, messages=ASK)
@@ -128,10 +187,15 @@ async def test_an_answer_that_is_cut_says_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"stop_sequences": ["x"]}, "stop_sequences"),
+        ({"stop_sequences": ["x"]}, "stop_sequences .* which of them"),
+        ({"thinking": {"type": "disabled"}}, "no switch"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "budget_tokens"),
+        ({"thinking": {"type": "often"}}, "thinking.type is 'often'"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "only functions"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text"),
         ({"messages": []}, "messages is empty"),
+        ({"messages": [*ASK, {"role": "assistant", "content": " "}]}, "without text"),
+        ({"messages": [*ASK, {"role": "assistant", "content": [USE]}]}, "its tool_result"),
         ({"extra_body": {"strange": 1}}, "strange"),
     ],
 )

@@ -240,6 +240,7 @@ def _deep() -> dict[str, Any]:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [WEATHER], "tool_choice": "maybe"}, "tool_choice"),
         ({"tools": [WEATHER], "resumable": True, "stream": True}, "resumable"),
+        ({"reasoning_format": "auto", "resumable": True, "stream": True}, "resumable"),
         ({"tool_choice": "required"}, "tool_choice"),
         (
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from tests.router.api.told_streams import (
     read,
     says_on,
 )
-from tests.router.front_fakes import Front, running_front
+from tests.router.front_fakes import Front, running_front, tool_model
 
 
 @pytest.mark.parametrize("kind", ASKED)
@@ -32,6 +33,23 @@ async def test_the_rest_comes_as_if_nothing_had_been(kind: str) -> None:
             assert await read(front, told, path, {})
             assert told.everything() == whole.everything()
             assert len(told.envelopes) == 1
+
+
+@pytest.mark.parametrize("changes", [{}, {"reasoning_format": "none"}])
+async def test_a_resumable_stream_of_a_model_that_thinks_tells_thoughts_as_content(
+    changes: dict[str, Any],
+) -> None:
+    path, asked = ASKED["a chat"]
+    body = asked | {"stream": True, "resumable": True, "stop": None} | changes
+    text = "<think>Hm.</think>Yes"
+    model = replace(tool_model(), context_limit=lambda: 100_000)
+    async with running_front(says_on(text), model=model, keeps_streams=True) as front:
+        whole, told = Told(), Told()
+        assert await read(front, whole, path, body)
+        assert not await read(front, told, path, body, 3)
+        assert await read(front, told, path, {})
+    assert told.everything() == whole.everything()
+    assert whole.texts[0].startswith("<think>Hm.</think>")
 
 
 async def test_a_stream_that_nobody_asked_to_resume_has_no_ids(front: Front) -> None:
