@@ -21,7 +21,8 @@ from router.grammar.limits import (
     refuse,
 )
 
-_RULE = re.compile(r"^[ \t]*[?!]?[A-Za-z_]\w*[^:\n\"/]*:", re.MULTILINE)
+_RULE = re.compile(r"^[ \t]*[?!]?[A-Za-z_][^:\n\"/]*:", re.MULTILINE)
+"""No two parts of it match the same letters, so that a line is read once."""
 
 
 def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK) -> Grammar:
@@ -59,11 +60,11 @@ def choice_grammar(choices: Sequence[str], *, param: str) -> Grammar:
 
 def choices_in(grammar: Grammar) -> list[str]:
     """The inverse of `choice_grammar`."""
-    decoder, rest, found = json.JSONDecoder(), grammar.text.removeprefix("start: "), list[str]()
-    while rest:
-        choice, end = decoder.raw_decode(rest)
+    decoder, found, end = json.JSONDecoder(), list[str](), len("start: ")
+    while end < len(grammar.text):
+        choice, end = decoder.raw_decode(grammar.text, end)
         found.append(choice)
-        rest = rest[end:].removeprefix(" | ")
+        end += len(" | ")
     return found
 
 

@@ -29,7 +29,7 @@ MAX_EXCLUSIONS = 512
 """Pairs of `oneOf`s' alternatives that are compared."""
 MAX_EXCLUSION_STEPS = 20_000
 """Schemas, values and names that are looked at for it, in all schemas of a request. 32
-alternatives whose 16th property tells them apart take 7,000."""
+alternatives whose 16th property tells them apart take 10,000, in 7 ms."""
 MAX_LARK_RULES = 256
 MAX_LARK_DEPTH = 64
 """Brackets in brackets."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from cluster.errors import InvalidRequest
 from cluster.grammar import GrammarKind
 from router.grammar.json_schema import json_in_lark
-from router.grammar.lark import choice_grammar, choices_in, lark_grammar, regex_grammar
+from router.grammar.lark import (
+    _RULE,
+    choice_grammar,
+    choices_in,
+    lark_grammar,
+    regex_grammar,
+)
+from router.grammar.limits import MAX_GRAMMAR_BYTES
 from router.grammar.structural_tag import structural_tag_grammar
 from tests.router.grammar.matching import accepts
 
@@ -51,6 +60,21 @@ def test_lark_is_kept_within_limits(text: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words) as refused:
         lark_grammar(text, param="grammar")
     assert refused.value.param == "grammar"
+
+
+@pytest.mark.parametrize("piece", ["a", " ", "a ", "a b\n", "?a", "a(", "\t\n", "a:b"])
+def test_rules_are_counted_in_time_that_grows_with_the_text(piece: str) -> None:
+    """Four times the text would take sixteen times as long, were each letter read anew."""
+
+    def least_s(size: int) -> float:
+        text, times = (piece * size)[:size], list[float]()
+        for _ in range(5):
+            began_s = time.thread_time()
+            _RULE.findall(text)
+            times.append(time.thread_time() - began_s)
+        return min(times)
+
+    assert least_s(MAX_GRAMMAR_BYTES) < 9 * least_s(MAX_GRAMMAR_BYTES // 4) + 1e-4
 
 
 def test_a_checked_schema_can_stand_in_lark() -> None:
