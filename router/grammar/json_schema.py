@@ -90,7 +90,7 @@ def schema_grammar(
     closes = options.disable_additional_properties
     checked = checked_schema(schema, param=param, closes_objects=closes)
     whole = _with_options(checked, param, options)
-    return Grammar(_text({"grammars": [{"json_schema": whole}]}, param), kind)
+    return Grammar(_text({"grammars": [{"json_schema": whole}]}, param), kind, param)
 
 
 def checked_schema(
