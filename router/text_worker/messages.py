@@ -1,7 +1,8 @@
 """What the router and a text worker say to each other, over a socket of their own.
 
     router -> worker   Setup, once; Begin, once; then tasks, one at a time
-    worker -> router   TextWorkerReady, after Setup; then for each task Ids or a Refusal
+    worker -> router   TextWorkerReady, after Setup, and after a Begin with grammars; then for each
+                       task Ids or a Refusal
 
 Between TextWorkerReady and Begin it is a spare, which any lane may take.
 
@@ -46,6 +47,8 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
 
     niceness: int
     """How far it steps back for other processes on busy cores."""
+    with_grammars: bool = False
+    """What their trials need is to be loaded; answered by TextWorkerReady."""
 
 
 class EncodeText(msgspec.Struct, frozen=True, tag=True):
