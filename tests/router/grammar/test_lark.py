@@ -8,6 +8,7 @@ import pytest
 
 from cluster.errors import InvalidRequest
 from cluster.grammar import GrammarKind
+from router.grammar import structural_tag
 from router.grammar.json_schema import json_in_lark
 from router.grammar.lark import (
     _RULE,
@@ -132,3 +133,18 @@ def test_text_is_free_up_to_a_trigger_and_bound_from_there(text: str, is_right: 
 def test_a_tag_that_cannot_be_followed_is_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         structural_tag_grammar({**TAG, **changes}, param="tag")
+
+
+def test_a_trigger_is_spelled_once_and_too_long_ones_are_refused_before_any_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spelled: list[str] = []
+    monkeypatch.setattr(structural_tag, "_regex", lambda text: spelled.append(text) or text)
+    triggers = [f"{i:02}" for i in range(16)]
+    structures = [{"begin": trigger, "schema": True, "end": ""} for trigger in triggers]
+    structural_tag_grammar({"triggers": triggers, "structures": structures}, param="tag")
+    assert spelled == triggers
+    monkeypatch.setattr(structural_tag, "_parts_of", None)
+    with pytest.raises(InvalidRequest, match="bytes"):
+        long = ["x" * MAX_GRAMMAR_BYTES, "y"]
+        structural_tag_grammar({"triggers": long, "structures": structures}, param="tag")
