@@ -5,6 +5,7 @@
     |  |- ContextTooLong           prompt + completion over the limit
     |  |- UnknownModel             404
     |  |- GrammarFailed            a grammar that no answer can be given by
+    |  |- GrammarsUnsupported      the model's tokenizer can follow none
     |  |- UnknownPath              404: no such endpoint
     |  '- MethodNotAllowed         405
     |- Unauthenticated             401: no API key, or none that is known
@@ -60,6 +61,10 @@ class ContextTooLong(InvalidRequest):
 
 class GrammarFailed(InvalidRequest):
     """The answer's grammar cannot be followed, or not within its budget."""
+
+
+class GrammarsUnsupported(InvalidRequest):
+    """No answer of this model can be given by a grammar: its tokenizer cannot follow one."""
 
 
 class UnknownModel(InvalidRequest):
@@ -240,6 +245,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     InvalidRequest: ErrorStatus("invalid_request", 400, "INVALID_ARGUMENT", _CLIENTS),
     ContextTooLong: ErrorStatus("context_length_exceeded", 400, "INVALID_ARGUMENT", _CLIENTS),
     GrammarFailed: ErrorStatus("grammar_failed", 400, "INVALID_ARGUMENT", _CLIENTS),
+    GrammarsUnsupported: ErrorStatus("grammars_unsupported", 400, "INVALID_ARGUMENT", _CLIENTS),
     UnknownModel: ErrorStatus("model_not_found", 404, "NOT_FOUND", _CLIENTS),
     UnknownPath: ErrorStatus("unknown_path", 404, "NOT_FOUND", _CLIENTS),
     MethodNotAllowed: ErrorStatus("method_not_allowed", 405, "UNIMPLEMENTED", _CLIENTS),
@@ -284,10 +290,8 @@ _BY_CODE = {status.code: cls for cls, status in _TABLE.items()}
 
 def status_of(error: SplitserveError) -> ErrorStatus:
     """The row of the nearest class in the table."""
-    for cls in type(error).__mro__:
-        if cls in _TABLE:
-            return _TABLE[cls]
-    return _TABLE[InternalError]
+    known = (_TABLE[cls] for cls in type(error).__mro__ if cls in _TABLE)
+    return next(known, _TABLE[InternalError])
 
 
 def from_code(code: str, message: str) -> SplitserveError:

@@ -28,12 +28,14 @@ class GrammarKind(enum.StrEnum):
 
 
 class Grammar(msgspec.Struct, frozen=True):
-    """Equal texts are equal grammars. Not checked here: what enters a router is checked there, what
-    enters a worker is bounded by `worker/admission.py`."""
+    """Equal texts are equal grammars, whoever sent them. Not checked here: what enters a router is
+    checked there, what enters a worker is bounded by `worker/admission.py`."""
 
     text: str
     """Lark in llguidance's dialect, or its JSON: `{"grammars": [{"json_schema": ...}]}`."""
     kind: GrammarKind
+    param: str | None = None
+    """The client's field, for refusals; workers are not told."""
 
     @property
     def digest(self) -> bytes:

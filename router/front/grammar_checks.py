@@ -2,7 +2,8 @@
 the same one waits for nobody.
 
     check -> remembered: fine, or refused again
-          '-> tried out elsewhere (once for all who wait) -> remembered, but where nobody knows
+          '-> tried out elsewhere, once for all who wait -> remembered, but where nobody knows
+                   '- the last of them leaves: given up
 """
 
 from __future__ import annotations
@@ -10,14 +11,25 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from cluster.errors import GrammarFailed, InvalidRequest, SplitserveError
-from cluster.grammar import Grammar
+from cluster.errors import GrammarFailed, GrammarsUnsupported, InvalidRequest, SplitserveError
+from cluster.grammar import Grammar, GrammarKind
 from router.front.caller import Caller
 from router.front.text_work import TextWork
 
 MAX_REMEMBERED = 4096
 """Digests with a sentence at most: a megabyte."""
+_Key = tuple[GrammarKind, bytes]
+"""The kind is named in refusals."""
+
+
+@dataclass(slots=True, eq=False)
+class _Trial:
+    """Somebody waits for it: there are no more of them than requests."""
+
+    outcome: asyncio.Task[InvalidRequest | None]
+    num_waiting: int = 0
 
 
 class GrammarChecks:
@@ -27,41 +39,71 @@ class GrammarChecks:
         """`on_refusal` is told why, in one word of a fixed set, for each request."""
         self._texts = texts
         self._on_refusal = on_refusal
-        self._outcomes: OrderedDict[bytes, InvalidRequest | None] = OrderedDict()
-        self._trials: dict[bytes, asyncio.Task[None]] = {}
+        self._unsupported: GrammarsUnsupported | None = None
+        """Once known, of every grammar."""
+        self._outcomes: OrderedDict[_Key, InvalidRequest | None] = OrderedDict()
+        self._trials: dict[_Key, _Trial] = {}
 
     async def check(self, grammar: Grammar, caller: Caller) -> None:
-        """Raises InvalidRequest for one that cannot be followed, NotReady and QueueFull where
-        nobody knows yet."""
-        digest = grammar.digest
-        if digest not in self._outcomes:
-            await self._try(digest, grammar, caller)
-        self._outcomes.move_to_end(digest)
-        if (refusal := self._outcomes[digest]) is not None:
-            self._on_refusal("costly" if isinstance(refusal, GrammarFailed) else "invalid")
-            raise type(refusal)(refusal.message, param=refusal.param)
+        """Raises InvalidRequest, with the client's field, for one that cannot be followed; NotReady
+        and QueueFull where nobody knows yet."""
+        refusal = self._unsupported or await self._outcome_of(grammar, caller)
+        if refusal is not None:
+            self._on_refusal(_reason(refusal))
+            raise type(refusal)(refusal.message, param=grammar.param or refusal.param)
 
-    async def _try(self, digest: bytes, grammar: Grammar, caller: Caller) -> None:
-        trial = self._trials.get(digest)
-        if trial is None:
-            trial = asyncio.ensure_future(self._texts.try_grammar(grammar, caller))
-            self._trials[digest] = trial
-            trial.add_done_callback(lambda done: self._note(digest, done))
+    async def _outcome_of(self, grammar: Grammar, caller: Caller) -> InvalidRequest | None:
+        key = (grammar.kind, grammar.digest)
+        if key in self._outcomes:
+            self._outcomes.move_to_end(key)
+            return self._outcomes[key]
+        trial = self._trials.get(key) or self._begin(key, grammar, caller)
+        trial.num_waiting += 1
         try:
-            await asyncio.shield(trial)
-        except InvalidRequest:
-            return
+            return await asyncio.shield(trial.outcome)
         except SplitserveError:
             self._on_refusal("untried")
             raise
+        finally:
+            trial.num_waiting -= 1
+            if not trial.num_waiting:
+                self._give_up(key, trial)
 
-    def _note(self, digest: bytes, done: asyncio.Task[None]) -> None:
+    def _begin(self, key: _Key, grammar: Grammar, caller: Caller) -> _Trial:
+        trial = _Trial(asyncio.ensure_future(self._try(grammar, caller)))
+        trial.outcome.add_done_callback(lambda _: self._note(key, trial))
+        self._trials[key] = trial
+        return trial
+
+    async def _try(self, grammar: Grammar, caller: Caller) -> InvalidRequest | None:
+        try:
+            await self._texts.try_grammar(grammar, caller)
+        except InvalidRequest as error:
+            return type(error)(error.message, param=error.param)  # without the frames of this one
+        return None
+
+    def _give_up(self, key: _Key, trial: _Trial) -> None:
+        """Nobody waits any more: it leaves its line, if it is not over."""
+        if self._trials.get(key) is trial:
+            del self._trials[key]
+        trial.outcome.cancel()
+
+    def _note(self, key: _Key, trial: _Trial) -> None:
         """Before anybody who waits goes on."""
-        del self._trials[digest]
-        if done.cancelled():
+        if self._trials.get(key) is trial:
+            del self._trials[key]
+        if trial.outcome.cancelled() or trial.outcome.exception() is not None:
             return
-        error = done.exception()
-        if error is None or isinstance(error, InvalidRequest):
-            self._outcomes[digest] = error
-            if len(self._outcomes) > MAX_REMEMBERED:
-                self._outcomes.popitem(last=False)
+        refusal = trial.outcome.result()
+        if isinstance(refusal, GrammarsUnsupported):
+            self._unsupported = refusal
+            return
+        self._outcomes[key] = refusal
+        if len(self._outcomes) > MAX_REMEMBERED:
+            self._outcomes.popitem(last=False)
+
+
+def _reason(refusal: InvalidRequest) -> str:
+    if isinstance(refusal, GrammarsUnsupported):
+        return "unsupported"
+    return "costly" if isinstance(refusal, GrammarFailed) else "invalid"

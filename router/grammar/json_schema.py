@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cluster.grammar import Grammar, GrammarKind
-from router.grammar.exclusion import exclude
+from router.grammar.exclusion import Exclusions, StepBudget
 from router.grammar.limits import (
     MAX_ALTERNATIVES,
     MAX_DEPTH,
@@ -90,18 +90,28 @@ def schema_grammar(
     closes = options.disable_additional_properties
     checked = checked_schema(schema, param=param, closes_objects=closes)
     whole = _with_options(checked, param, options)
-    return Grammar(_text({"grammars": [{"json_schema": whole}]}, param), kind)
+    return Grammar(_text({"grammars": [{"json_schema": whole}]}, param), kind, param)
 
 
-def checked_schema(schema: Any, *, param: str, closes_objects: bool = False) -> Any:
-    """The schema as it can be compiled. Raises InvalidRequest, naming the keyword and `param`."""
-    return _Walk(schema, param, closes_objects).checked(schema, "#", 0)
+def checked_schema(
+    schema: Any, *, param: str, closes_objects: bool = False, budget: StepBudget | None = None
+) -> Any:
+    """The schema as it can be compiled. Raises InvalidRequest, naming the keyword and `param`.
+
+    `budget`: that of the whole request, where it has several schemas."""
+    return _Walk(schema, param, closes_objects, budget or StepBudget(param)).checked(schema, "#", 0)
 
 
-def json_in_lark(schema: Any, *, param: str, options: JsonOptions = AS_IT_COMES) -> str:
+def json_in_lark(
+    schema: Any,
+    *,
+    param: str,
+    options: JsonOptions = AS_IT_COMES,
+    budget: StepBudget | None = None,
+) -> str:
     """A checked schema as a term of Lark: `%json {...}`. Raises as `checked_schema`."""
     closes = options.disable_additional_properties
-    checked = checked_schema(schema, param=param, closes_objects=closes)
+    checked = checked_schema(schema, param=param, closes_objects=closes, budget=budget)
     return f"%json {_text(_with_options(checked, param, options), param)}"
 
 
@@ -137,11 +147,22 @@ class _Walk:
     root: Any
     param: str
     closes_objects: bool
+    budget: StepBudget
     num_nodes: int = 0
     num_patterns: int = 0
     num_exclusions: int = 0
     asks_for_several: bool = False
     refs: set[str] = field(default_factory=set)
+    found: dict[str, Any] = field(default_factory=dict)
+    """By target of `$ref`."""
+    exclusions: Exclusions = field(init=False)
+    is_old: bool = field(init=False)
+    """Nothing beside a `$ref` counts."""
+
+    def __post_init__(self) -> None:
+        self.exclusions = Exclusions(self._resolved, self.budget)
+        stated = self.root.get("$schema") if isinstance(self.root, dict) else None
+        self.is_old = isinstance(stated, str) and any(draft in stated for draft in _NO_SIBLINGS)
 
     def checked(self, node: Any, place: str, depth: int) -> Any:
         """`place`: a JSON pointer, for messages."""
@@ -199,9 +220,7 @@ class _Walk:
             )
         self.refs.add(target)
         check_at_most(len(self.refs), MAX_REFS, "targets of $ref", self.param)
-        stated = self.root.get("$schema") if isinstance(self.root, dict) else None
-        is_old = isinstance(stated, str) and any(draft in stated for draft in _NO_SIBLINGS)
-        if is_old and (beside := node.keys() - _BESIDE_REF):
+        if self.is_old and (beside := node.keys() - _BESIDE_REF):
             refuse(
                 f"{self.param}: {sorted(beside)[0]!r} beside `$ref` at {place} has no effect in "
                 "that draft; leave it out, or name a newer $schema",
@@ -234,7 +253,7 @@ class _Walk:
         pairs = [(a, b) for i, a in enumerate(branches) for b in branches[:i]]
         self.num_exclusions += len(pairs)
         check_at_most(self.num_exclusions, MAX_EXCLUSIONS, "pairs in oneOf", self.param)
-        if "anyOf" in node or not all(exclude(a, b, self._resolved) for a, b in pairs):
+        if "anyOf" in node or not all(self.exclusions.exclude(a, b) for a, b in pairs):
             refuse(
                 f"{self.param}: `oneOf` at {place} is not supported, but for alternatives that "
                 "differ in their type, or in the const of a property that all of them require; "
@@ -245,21 +264,26 @@ class _Walk:
         node["anyOf"] = branches
 
     def _resolved(self, schema: Any) -> Any:
-        return target_of(schema, self.root)
+        return target_of(schema, self.root, self.found)
 
 
-def target_of(schema: Any, root: Any) -> Any:
-    """Where its `$ref`s lead in `root`; None: nowhere."""
+def target_of(schema: Any, root: Any, found: dict[str, Any]) -> Any:
+    """Where its `$ref`s lead in `root`; None: nowhere. `found`: what was looked for in it before."""
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, dict) or "$ref" not in schema:
             return schema
-        schema = _at(root, schema["$ref"])
+        target = schema["$ref"]
+        if not isinstance(target, str):
+            return None
+        if target not in found:
+            found[target] = _at(root, target)
+        schema = found[target]
     return None
 
 
-def _at(root: Any, pointer: Any) -> Any:
+def _at(root: Any, pointer: str) -> Any:
     """What a `$ref` of the form #/a/b names; None for others, and where nothing is there."""
-    if not isinstance(pointer, str) or not pointer.startswith("#/"):
+    if not pointer.startswith("#/"):
         return None
     found = root
     for part in pointer[2:].split("/"):

@@ -21,7 +21,8 @@ from router.grammar.limits import (
     refuse,
 )
 
-_RULE = re.compile(r"^[ \t]*[?!]?[A-Za-z_]\w*[^:\n\"/]*:", re.MULTILINE)
+_RULE = re.compile(r"^[ \t]*[?!]?[A-Za-z_][^:\n\"/]*:", re.MULTILINE)
+"""No two parts of it match the same letters, so that a line is read once."""
 
 
 def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK) -> Grammar:
@@ -35,7 +36,7 @@ def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK)
         refuse(f"{param}: `x-guidance` is not supported in a grammar", param)
     if text.lstrip().startswith("{"):
         refuse(f"{param} is no Lark grammar: it has no rule `start`", param)
-    return Grammar(text, kind)
+    return Grammar(text, kind, param)
 
 
 def regex_grammar(pattern: str, *, param: str) -> Grammar:
@@ -45,7 +46,7 @@ def regex_grammar(pattern: str, *, param: str) -> Grammar:
     if whole.endswith("$") and not whole.endswith("\\$"):
         whole = whole[:-1]
     text = LLMatcher.grammar_from_regex(whole)
-    return Grammar(check_size(text, param), GrammarKind.REGEX)
+    return Grammar(check_size(text, param), GrammarKind.REGEX, param)
 
 
 def choice_grammar(choices: Sequence[str], *, param: str) -> Grammar:
@@ -54,16 +55,16 @@ def choice_grammar(choices: Sequence[str], *, param: str) -> Grammar:
         refuse(f"{param} is empty; name at least one text", param)
     check_at_most(len(choices), MAX_CHOICES_OF_TEXT, "choices", param)
     text = "start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
-    return Grammar(check_size(text, param), GrammarKind.CHOICE)
+    return Grammar(check_size(text, param), GrammarKind.CHOICE, param)
 
 
 def choices_in(grammar: Grammar) -> list[str]:
     """The inverse of `choice_grammar`."""
-    decoder, rest, found = json.JSONDecoder(), grammar.text.removeprefix("start: "), list[str]()
-    while rest:
-        choice, end = decoder.raw_decode(rest)
+    decoder, found, end = json.JSONDecoder(), list[str](), len("start: ")
+    while end < len(grammar.text):
+        choice, end = decoder.raw_decode(grammar.text, end)
         found.append(choice)
-        rest = rest[end:].removeprefix(" | ")
+        end += len(" | ")
     return found
 
 

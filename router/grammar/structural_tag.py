@@ -16,9 +16,10 @@ import msgspec
 
 from cluster.errors import InvalidRequest
 from cluster.grammar import Grammar, GrammarKind
+from router.grammar.exclusion import StepBudget
 from router.grammar.json_schema import json_in_lark
 from router.grammar.lark import lark_grammar
-from router.grammar.limits import check_at_most, refuse
+from router.grammar.limits import check_at_most, check_size, refuse
 
 MAX_TRIGGERS = 16
 MAX_STRUCTURES = 64
@@ -55,37 +56,41 @@ def structural_tag_grammar(asked: Any, *, param: str) -> Grammar:
 
 
 def _lark(tag: StructuralTag, param: str) -> str:
-    parts = [_parts_of(i, trigger, tag, param) for i, trigger in enumerate(tag.triggers)]
-    if not parts or not tag.structures:
+    if not tag.triggers or not tag.structures:
         refuse(f"{param} needs at least one trigger and one structure", param)
+    regexes = [_regex(trigger) for trigger in tag.triggers]
+    check_size("".join(regexes), param)  # each rule has all of them
+    budget = StepBudget(param)
+    parts = [_parts_of(i, regexes, tag, budget) for i in range(len(regexes))]
     names = " | ".join(f"part_{i}" for i in range(len(parts)))
-    return "\n".join([f"start: ({names})* TAIL", f"TAIL: {_without(tag.triggers)}", *parts])
+    return "\n".join([f"start: ({names})* TAIL", f"TAIL: {_without(regexes)}", *parts])
 
 
-def _parts_of(index: int, trigger: str, tag: StructuralTag, param: str) -> str:
+def _parts_of(index: int, regexes: list[str], tag: StructuralTag, budget: StepBudget) -> str:
     """The rules of one trigger. Text ends with the first trigger that it comes to."""
+    trigger, param = tag.triggers[index], budget.param
     if not trigger:
         refuse(f"{param} has an empty trigger", param)
     bodies = [
-        _body(structure, trigger, param)
+        _body(structure, trigger, budget)
         for structure in tag.structures
         if _trigger_of(structure, tag.triggers, param) == trigger
     ]
     if not bodies:
         refuse(f"{param}: no structure begins with the trigger {trigger[:80]!r}", param)
-    others = [other for other in tag.triggers if other != trigger]
+    others = [other for other in regexes if other != regexes[index]]
     before = f"{_without(others)} & " if others else ""
     rules = [
         f"part_{index}: begin_{index} ({' | '.join(bodies)})",
         f"begin_{index}[lazy]: BEGIN_{index}",
-        f"BEGIN_{index}: {before}/(?s:.*){_regex(trigger)}/",
+        f"BEGIN_{index}: {before}/(?s:.*){regexes[index]}/",
     ]
     return "\n".join(rules)
 
 
-def _body(structure: Structure, trigger: str, param: str) -> str:
+def _body(structure: Structure, trigger: str, budget: StepBudget) -> str:
     begin = structure.begin[len(trigger) :]
-    schema = json_in_lark(structure.schema, param=param)
+    schema = json_in_lark(structure.schema, param=budget.param, budget=budget)
     pieces = [_quoted(begin), schema, _quoted(structure.end)]
     return " ".join(piece for piece in pieces if piece)
 
@@ -102,9 +107,9 @@ def _trigger_of(structure: Structure, triggers: Sequence[str], param: str) -> st
     return found[0]
 
 
-def _without(triggers: Sequence[str]) -> str:
+def _without(regexes: Sequence[str]) -> str:
     """A term: text in which no trigger is."""
-    some = "|".join(_regex(trigger) for trigger in triggers)
+    some = "|".join(regexes)
     return f"/(?s:.*)/ & ~/(?s:.*)({some})(?s:.*)/"
 
 

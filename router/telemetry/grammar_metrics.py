@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter
 
-REASONS = ("invalid", "costly", "untried")
+REASONS = ("invalid", "costly", "untried", "unsupported")
 
 
 class GrammarMetrics:
@@ -14,7 +14,8 @@ class GrammarMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         refusals = Counter(
             "splitserve_grammar_refusals",
-            "Requests whose grammar was tried out in vain: invalid, too costly, or not in time",
+            "Requests whose grammar was tried out in vain: invalid, too costly, not in time, "
+            "or of a model that follows none",
             ["reason"],
             registry=registry,
         )

@@ -1,6 +1,7 @@
 """A text worker's process: `python -m router.text_worker.child DESCRIPTOR`.
 
 Setup -> load tokenizer and template -> TextWorkerReady -> Begin -> task, reply, task, reply ...
+                                                 '- with grammars: load them -> TextWorkerReady
                              until the router closes the socket, or a limit ends the process
 """
 
@@ -51,10 +52,15 @@ def main() -> int:
         model = load_text_side(setup.card, setup.served_name, formats=formats)
         desk = TextDesk(model, ignores_unknown=setup.ignores_unknown_fields)
         trials = GrammarTrials(setup.card, model.tokenizer)
+        link.sendall(pack(TextWorkerReady()))
+        begin = _first(Begin, stream)
+        step_back(begin.niceness)
+        if begin.with_grammars:
+            trials.load()
         if not setup.limits.hold_memory():
             _log.warning("the memory of this process is not limited: the system has no such limit")
-        link.sendall(pack(TextWorkerReady()))
-        step_back(_first(Begin, stream).niceness)
+        if begin.with_grammars:
+            link.sendall(pack(TextWorkerReady()))
         while (message := _read_or_end(stream)) is not None:
             for part in _reply(desk, setup.limits, *message, trials):
                 link.sendall(part)

@@ -45,14 +45,17 @@ class TextLane:
         *,
         spare: SpareProcess,
         niceness: int = 0,
+        with_grammars: bool = False,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`niceness`: how far its processes step back for others on busy cores."""
+        """`niceness`: how far its processes step back for others on busy cores. `with_grammars`:
+        they are for TryGrammar."""
         self._setup = setup
         self._name = name
         self._metrics = metrics
         self._spare = spare
         self._niceness = niceness
+        self._with_grammars = with_grammars
         self._clock = clock
         self._waiting = WaitingTasks(clock=clock)
         self._running: Job | None = None
@@ -92,10 +95,10 @@ class TextLane:
         that had nothing to do."""
         while True:
             process = self._spare.take() or await TextProcess.start(self._setup)
-            process.begin(self._niceness)
-            self._absent_since_s = None
-            self._spare.refill()
             try:
+                await process.begin(self._niceness, with_grammars=self._with_grammars)
+                self._absent_since_s = None
+                self._spare.refill()
                 await until_one_ends(
                     self._serve_all(process), self._wake_at_end(process), self._watch(process)
                 )

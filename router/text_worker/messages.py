@@ -1,7 +1,8 @@
 """What the router and a text worker say to each other, over a socket of their own.
 
     router -> worker   Setup, once; Begin, once; then tasks, one at a time
-    worker -> router   TextWorkerReady, after Setup; then for each task Ids or a Refusal
+    worker -> router   TextWorkerReady, after Setup, and after a Begin with grammars; then for each
+                       task Ids or a Refusal
 
 Between TextWorkerReady and Begin it is a spare, which any lane may take.
 
@@ -46,6 +47,8 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
 
     niceness: int
     """How far it steps back for other processes on busy cores."""
+    with_grammars: bool = False
+    """What their trials need is to be loaded; answered by TextWorkerReady."""
 
 
 class EncodeText(msgspec.Struct, frozen=True, tag=True):
@@ -98,10 +101,17 @@ MAX_COUNTED_BYTES = 1 << 20
 MESSAGE_BYTES = 32
 """What a message costs beside its content: 1,090 empty ones take a plain template 110 ms."""
 
+GRAMMAR_BYTES = 64 * 1024
+"""What a grammar costs, whatever its length: 300 bytes of one may take the 200 ms of a trial, in
+which a plain chat of this size is read."""
+
 
 def size_of(task: Task, head: bytes, body: bytes) -> int:
     """Bytes that the task is work on: all that came for it, `head` as packed and `body` as its
-    payload. What a client gives a template beside the messages is in the head."""
+    payload. What a client gives a template beside the messages is in the head. Grammars are all the
+    same: addresses take turns with them one by one."""
+    if isinstance(task, TryGrammar):
+        return GRAMMAR_BYTES
     return len(head) + MESSAGE_BYTES * _num_messages(task, body) + len(body)
 
 

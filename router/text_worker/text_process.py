@@ -68,18 +68,20 @@ class TextProcess:
                 raise
         started = cls(process, reader, writer)  # nothing is waited for in between: it is ended
         try:
-            await started._load(setup)
-        except (OSError, EOFError, TimeoutError) as cause:
-            await started.end()
-            raise InternalError(f"a text worker did not start: {cause!r}") from cause
+            await started._load(pack(setup))
         except BaseException:
             await started.end()
             raise
         return started
 
-    def begin(self, niceness: int) -> None:
-        """A lane has taken it: tasks come, and it steps back so far for other processes."""
-        self._writer.write(pack(Begin(niceness)))
+    async def begin(self, niceness: int, *, with_grammars: bool = False) -> None:
+        """A lane has taken it: tasks come, and it steps back so far for other processes. Those with
+        grammars come once their tokenizer is loaded. Raises InternalError where that fails."""
+        begin = pack(Begin(niceness, with_grammars))
+        if with_grammars:
+            await self._load(begin)
+        else:
+            self._writer.write(begin)
 
     async def ask(self, head: bytes, body: bytes) -> ReadBody:
         """What became of a task, packed in `head`. Raises what the work raises, and
@@ -142,14 +144,18 @@ class TextProcess:
             _log.error("a text worker cannot be killed and is given up", text_worker_pid=self.pid)
             return -signal.SIGKILL
 
-    async def _load(self, setup: Setup) -> None:
-        """A process that is stopped meanwhile is killed, which the one that asks hears of."""
+    async def _load(self, what: bytes) -> None:
+        """A process that is stopped meanwhile is killed, which the one that asks hears of. Raises
+        InternalError where it does not get ready."""
         watch = kill_when_silent(self.pid, lambda: False, self.kill)
-        await until_one_ends(self._ask_to_load(setup), watch)
+        try:
+            await until_one_ends(self._ask_to_load(what), watch)
+        except (OSError, EOFError, TimeoutError) as cause:
+            raise InternalError(f"a text worker did not start: {cause!r}") from cause
 
-    async def _ask_to_load(self, setup: Setup) -> None:
+    async def _ask_to_load(self, what: bytes) -> None:
         async with asyncio.timeout(START_TIMEOUT_S):
-            reply, _ = await self._exchange(pack(setup), b"")
+            reply, _ = await self._exchange(what, b"")
         assert isinstance(reply, TextWorkerReady)
 
     async def _exchange(self, head: bytes, body: bytes) -> tuple[Reply, bytes]:

@@ -45,7 +45,13 @@ class TextWorkers:
             setup, "body-worker", metrics, spare=spare, niceness=BODY_NICENESS, clock=clock
         )
         self._grammars = TextLane(
-            setup, "grammar-worker", metrics, spare=spare, niceness=BODY_NICENESS, clock=clock
+            setup,
+            "grammar-worker",
+            metrics,
+            spare=spare,
+            niceness=BODY_NICENESS,
+            with_grammars=True,
+            clock=clock,
         )
         self._has_grammars = False
         metrics.watch_waiting("grammar-worker", lambda: self._grammars.num_waiting)

@@ -25,8 +25,7 @@ def check_version(version: str) -> None:
     if found is None or (int(found[1]), int(found[2])) < SINCE:
         raise InvalidRequest(
             f"this server is {version or 'of an unknown version'}; vLLM follows what an answer is "
-            f"to be since {SINCE[0]}.{SINCE[1]}: leave it out",
-            param="response_format",
+            f"to be since {SINCE[0]}.{SINCE[1]}: leave response_format and structured_outputs out"
         )
 
 

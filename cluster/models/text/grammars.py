@@ -34,13 +34,24 @@ def load_grammar_tokenizer(
         raise UnsupportedModel(
             f"{card.name} has no end of sequence, by which an answer with a grammar ends"
         )
-    text = (loaded or load_tokenizer(card)).backend.to_str()
+    text = _without_tokens_from(card.config.vocab_size, loaded or load_tokenizer(card))
     try:
         return LLTokenizer(text, n_vocab=card.config.vocab_size, eos_token=list(card.eos_token_ids))
     except Exception as error:  # the library raises nothing narrower
         raise UnsupportedModel(
             f"the tokenizer of {card.name} cannot follow grammars: {error}"
         ) from error
+
+
+def _without_tokens_from(vocab_size: int, tokenizer: CheckpointTokenizer) -> str:
+    """The tokenizer without added tokens that the model has no logit for, as a [PAD] that was added
+    for training, or Gemma 3's place for an image: they never come."""
+    text: str = tokenizer.backend.to_str()
+    if max(tokenizer.backend.get_added_tokens_decoder(), default=0) < vocab_size:
+        return text
+    whole = json.loads(text)
+    whole["added_tokens"] = [each for each in whole["added_tokens"] if each["id"] < vocab_size]
+    return json.dumps(whole, ensure_ascii=False)
 
 
 def compiled(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:

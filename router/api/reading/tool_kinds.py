@@ -53,12 +53,13 @@ def _kinds(schema: dict[str, Any]) -> dict[str, frozenset[str]]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
-    return {name: _types_in(each, schema) for name, each in properties.items()}
+    found: dict[str, Any] = {}
+    return {name: _types_in(each, schema, found) for name, each in properties.items()}
 
 
-def _types_in(schema: Any, root: dict[str, Any]) -> frozenset[str]:
+def _types_in(schema: Any, root: dict[str, Any], found: dict[str, Any]) -> frozenset[str]:
     """Of one parameter; of a choice of schemas all of theirs."""
-    schema = target_of(schema, root)
+    schema = target_of(schema, root, found)
     if not isinstance(schema, dict):
         return frozenset()
     stated = schema.get("type")
@@ -67,7 +68,7 @@ def _types_in(schema: Any, root: dict[str, Any]) -> frozenset[str]:
         types |= {each for each in stated if isinstance(each, str)}
     for key in ("anyOf", "oneOf"):
         for each in schema[key] if isinstance(schema.get(key), list) else ():
-            each = target_of(each, root)
+            each = target_of(each, root, found)
             if isinstance(each, dict) and isinstance(each.get("type"), str):
                 types.add(each["type"])
     if not types and isinstance(schema.get("enum"), list):

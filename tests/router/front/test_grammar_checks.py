@@ -6,8 +6,15 @@ import asyncio
 
 import pytest
 
-from cluster.errors import GrammarFailed, InvalidRequest, NotReady, SplitserveError
+from cluster.errors import (
+    GrammarFailed,
+    GrammarsUnsupported,
+    InvalidRequest,
+    NotReady,
+    SplitserveError,
+)
 from cluster.grammar import Grammar, GrammarKind
+from cluster.process.background import cancel
 from router.front import grammar_checks
 from router.front.caller import NOBODY, Caller
 from router.front.grammar_checks import GrammarChecks
@@ -23,13 +30,18 @@ class Trials(InProcessText):
     def __init__(self) -> None:
         super().__init__(byte_model())
         self.asked: list[str] = []
+        self.num_running = 0
         self.errors: dict[str, SplitserveError] = {}
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
     async def try_grammar(self, grammar: Grammar, caller: Caller = NOBODY) -> None:
         self.asked.append(grammar.text)
-        await self.may_answer.wait()
+        self.num_running += 1
+        try:
+            await self.may_answer.wait()
+        finally:
+            self.num_running -= 1
         if (error := self.errors.get(grammar.text)) is not None:
             raise error
 
@@ -80,3 +92,46 @@ async def test_so_many_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatc
     for text in ("a", "b", "a", "c", "a", "b"):
         await checks.check(Grammar(text, GrammarKind.LARK), NOBODY)
     assert trials.asked == ["a", "b", "c", "b"]
+
+
+async def test_a_trial_that_nobody_waits_for_any_more_is_given_up() -> None:
+    trials = Trials()
+    trials.may_answer.clear()
+    checks = GrammarChecks(trials, lambda reason: None)
+    waiting = [asyncio.ensure_future(checks.check(FINE, NOBODY)) for _ in range(2)]
+    while not trials.asked:
+        await asyncio.sleep(0)
+    await cancel(waiting[:1])
+    assert trials.num_running == 1
+    await cancel(waiting[1:])
+    newcomer = asyncio.ensure_future(checks.check(FINE, NOBODY))
+    while len(trials.asked) < 2:
+        await asyncio.sleep(0)
+    assert trials.num_running == 1
+    trials.may_answer.set()
+    await newcomer
+    assert trials.asked == ["fine", "fine"] and trials.num_running == 0
+
+
+async def test_a_refusal_names_the_kind_and_the_field_of_whoever_asks() -> None:
+    trials = Trials()
+    trials.errors["wrong"] = InvalidRequest("no such rule", param="grammar")
+    checks = GrammarChecks(trials, lambda reason: None)
+    for param in ("structured_outputs.grammar", "response_format", None):
+        with pytest.raises(InvalidRequest) as refused:
+            await checks.check(Grammar("wrong", GrammarKind.LARK, param), NOBODY)
+        assert refused.value.param == (param or "grammar")
+    with pytest.raises(InvalidRequest):
+        await checks.check(Grammar("wrong", GrammarKind.STRUCTURAL_TAG), NOBODY)
+    assert trials.asked == ["wrong", "wrong"]
+
+
+async def test_a_model_that_follows_no_grammar_is_asked_once() -> None:
+    trials, refusals = Trials(), list[str]()
+    trials.errors["fine"] = GrammarsUnsupported("its tokenizer has no such thing")
+    checks = GrammarChecks(trials, refusals.append)
+    for text in ("fine", "other", "fine"):
+        with pytest.raises(GrammarsUnsupported, match="tokenizer") as refused:
+            await checks.check(Grammar(text, GrammarKind.LARK, "response_format"), NOBODY)
+        assert refused.value.param == "response_format"
+    assert trials.asked == ["fine"] and refusals == ["unsupported"] * 3

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from cluster.errors import InvalidRequest
 from cluster.grammar import GrammarKind
+from router.grammar import structural_tag
 from router.grammar.json_schema import json_in_lark
-from router.grammar.lark import choice_grammar, choices_in, lark_grammar, regex_grammar
+from router.grammar.lark import (
+    _RULE,
+    choice_grammar,
+    choices_in,
+    lark_grammar,
+    regex_grammar,
+)
+from router.grammar.limits import MAX_GRAMMAR_BYTES
 from router.grammar.structural_tag import structural_tag_grammar
 from tests.router.grammar.matching import accepts
 
@@ -51,6 +61,21 @@ def test_lark_is_kept_within_limits(text: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words) as refused:
         lark_grammar(text, param="grammar")
     assert refused.value.param == "grammar"
+
+
+@pytest.mark.parametrize("piece", ["a", " ", "a ", "a b\n", "?a", "a(", "\t\n", "a:b"])
+def test_rules_are_counted_in_time_that_grows_with_the_text(piece: str) -> None:
+    """Four times the text would take sixteen times as long, were each letter read anew."""
+
+    def least_s(size: int) -> float:
+        text, times = (piece * size)[:size], list[float]()
+        for _ in range(5):
+            began_s = time.thread_time()
+            _RULE.findall(text)
+            times.append(time.thread_time() - began_s)
+        return min(times)
+
+    assert least_s(MAX_GRAMMAR_BYTES) < 9 * least_s(MAX_GRAMMAR_BYTES // 4) + 1e-4
 
 
 def test_a_checked_schema_can_stand_in_lark() -> None:
@@ -108,3 +133,18 @@ def test_text_is_free_up_to_a_trigger_and_bound_from_there(text: str, is_right: 
 def test_a_tag_that_cannot_be_followed_is_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         structural_tag_grammar({**TAG, **changes}, param="tag")
+
+
+def test_a_trigger_is_spelled_once_and_too_long_ones_are_refused_before_any_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spelled: list[str] = []
+    monkeypatch.setattr(structural_tag, "_regex", lambda text: spelled.append(text) or text)
+    triggers = [f"{i:02}" for i in range(16)]
+    structures = [{"begin": trigger, "schema": True, "end": ""} for trigger in triggers]
+    structural_tag_grammar({"triggers": triggers, "structures": structures}, param="tag")
+    assert spelled == triggers
+    monkeypatch.setattr(structural_tag, "_parts_of", None)
+    with pytest.raises(InvalidRequest, match="bytes"):
+        long = ["x" * MAX_GRAMMAR_BYTES, "y"]
+        structural_tag_grammar({"triggers": long, "structures": structures}, param="tag")

@@ -107,7 +107,7 @@ async def test_a_process_of_the_lane_for_bodies_steps_back_also_when_it_was_the_
     assert taken is not None
     try:
         assert psutil.Process(taken.pid).nice() == os.nice(0)
-        taken.begin(3)
+        await taken.begin(3)
         await until(lambda: psutil.Process(taken.pid).nice() == os.nice(0) + 3, "it steps back")
     finally:
         await cancel([keeping])

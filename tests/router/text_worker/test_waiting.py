@@ -8,12 +8,13 @@ from contextlib import suppress
 import pytest
 
 from cluster.errors import QueueFull
+from cluster.grammar import Grammar, GrammarKind
 from protos import inference_pb2
 from router.front.caller import Caller
 from router.front.chat_rules import MAX_MESSAGES
 from router.front.text_work import Door
 from router.text_worker import waiting
-from router.text_worker.messages import MESSAGE_BYTES, ReadLarge, size_of
+from router.text_worker.messages import MESSAGE_BYTES, ReadLarge, TryGrammar, pack_task, size_of
 from router.text_worker.waiting import AGEING_BYTES_PER_S, Job, WaitingTasks
 
 LONG, SHORT = 32 * 1024, 200
@@ -235,3 +236,37 @@ async def test_messages_of_a_body_that_nobody_has_read_yet_count_as_those_of_a_c
     assert size_of(ReadLarge(Door.GRPC, 100), b"", packed) >= len(packed) + 3000 * MESSAGE_BYTES
     most = size_of(ReadLarge(Door.CHAT, 100), b"", b"{" * 1_000_000)
     assert most == 1_000_000 + MAX_MESSAGES * MESSAGE_BYTES
+
+
+def trial(text: str, address: str) -> Job:
+    """As a lane makes it."""
+    task = TryGrammar(Grammar(text, GrammarKind.LARK))
+    head = pack_task(task, 0)
+    return job(size_of(task, head, b""), address=address)
+
+
+async def test_short_grammars_that_take_long_hold_up_a_long_one_of_another_address_by_a_few(
+    tasks: WaitingTasks, clock: Clock
+) -> None:
+    """One address keeps 200 of 300 bytes waiting, each a trial of 200 ms; another asks now and then
+    for a schema of 8 kB."""
+    for _ in range(200):
+        tasks.add(trial("x" * 300, "hostile"))
+    for _ in range(5):
+        for _ in range(7):
+            tasks.add(trial("x" * 300, "hostile"))
+            assert tasks.first() is not None
+            clock.now_s += 0.2
+        came_s, honest = clock.now_s, trial("y" * 8192, "honest")
+        tasks.add(honest)
+        while tasks.first() is not honest:
+            tasks.add(trial("x" * 300, "hostile"))
+            clock.now_s += 0.2
+        assert clock.now_s - came_s <= 0.4
+
+
+async def test_grammars_of_one_address_are_tried_out_as_they_came(tasks: WaitingTasks) -> None:
+    first, second = trial("x" * 30_000, "here"), trial("x", "here")
+    tasks.add(first)
+    tasks.add(second)
+    assert [tasks.first(), tasks.first()] == [first, second]

@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "an expression that looks ahead": (
         {"structured_outputs": {"regex": "(?=a)"}},
-        "regex",
+        "structured_outputs.regex",
         "look-ahead",
     ),
     "a length that it may not have": (

@@ -12,7 +12,8 @@ from router.api.answers.parsed_chat_shape import ParsedChatShape
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.schema import ChatRequest
 from router.api.reading.talk import parsing_of
-from router.api.reading.tools import MAX_KEPT_BYTES, MAX_TOOLS_BYTES
+from router.api.reading.tool_kinds import MAX_KEPT_BYTES
+from router.api.reading.tools import MAX_TOOLS_BYTES
 from router.front.text_work import Door
 from router.text_worker.desk import TextDesk
 from tests.router.front_fakes import tool_model
