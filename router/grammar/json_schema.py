@@ -268,7 +268,7 @@ class _Walk:
 
 
 def target_of(schema: Any, root: Any, found: dict[str, Any]) -> Any:
-    """Where its `$ref`s lead in `root`; None: nowhere. `found`: what was looked for in it before."""
+    """Where its `$ref`s lead in `root`; None: nowhere. `found`: what was found in it before."""
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, dict) or "$ref" not in schema:
             return schema

@@ -85,7 +85,7 @@ def _is_kept(text: str, kinds: frozenset[str]) -> bool:
 
 
 def _takes_any_text(schema: Any, root: dict[str, Any], depth: int = 0) -> bool:
-    schema = target_of(schema, root)
+    schema = target_of(schema, root, {})
     if schema is True:
         return True
     if not isinstance(schema, dict) or depth > MAX_HOPS:
@@ -101,7 +101,7 @@ def _takes_any_text(schema: Any, root: dict[str, Any], depth: int = 0) -> bool:
 
 def _texts_of(schema: Any, root: dict[str, Any], depth: int = 0) -> list[str]:
     """The only ones that it takes, as far as it lists them."""
-    schema = target_of(schema, root)
+    schema = target_of(schema, root, {})
     if not isinstance(schema, dict) or depth > MAX_HOPS:
         return []
     known = schema.keys() - _WORDS - {"type"}
