@@ -13,12 +13,11 @@ import msgspec
 
 from router.grammar.call_terms import ANY, quoted, regex
 from router.grammar.json_schema import json_in_lark, target_of
-from router.grammar.limits import refuse
+from router.grammar.limits import MAX_GRAMMAR_BYTES, check_at_most, refuse
 
 _END = "</parameter>"
 TEXT_RULES = ("raw_text[lazy]: RAW_TEXT", f"RAW_TEXT: /{ANY}{regex(_END)}/")
 MAX_NAME_CHARS = 256
-MAX_HOPS = 32
 _DEFS = ("$defs", "definitions")
 _WORDS = frozenset(
     {"title", "description", "default", "examples", "$comment", "deprecated", "$schema", "$id"}
@@ -41,10 +40,13 @@ def tagged_parameters(
     if missing := [name for name in required if name not in properties]:
         refuse(f"{param}: {str(missing[0])[:80]!r} is required, but no property", param)
     json_in_lark(schema, param=param)  # within the limits as a whole
-    return [
-        _parameter(name, schema, kinds.get(name, frozenset()), param) + _times(name in required)
-        for name in properties
-    ]
+    terms, num_bytes = list[str](), 0
+    for name in properties:
+        term = _parameter(name, schema, kinds.get(name, frozenset()), param)
+        terms.append(term + _times(name in required))
+        num_bytes += len(term)  # each has the definitions that it may need: not all are written
+        check_at_most(num_bytes, MAX_GRAMMAR_BYTES, "bytes of parameters", param)
+    return terms
 
 
 def _times(is_required: bool) -> str:
@@ -59,9 +61,9 @@ def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: st
     if kinds and "string" not in kinds:
         value = json_in_lark(_by_itself(schema, root), param=param)
         return f"({opening} {value} {closing})"
-    if _takes_any_text(schema, root):
+    if _takes_any_text(schema, root, set()):
         return f'({opening} raw_text "\\n")'
-    texts = [text for text in _texts_of(schema, root) if _is_kept(text, kinds)]
+    texts = [text for text in _texts_of(schema, root, set()) if _is_kept(text, kinds)]
     if not texts:
         refuse(
             f"{param}: the property {name[:80]!r} is not supported where parameters have tags; "
@@ -84,33 +86,36 @@ def _is_kept(text: str, kinds: frozenset[str]) -> bool:
     return _END not in text and text != "" and not is_null
 
 
-def _takes_any_text(schema: Any, root: dict[str, Any], depth: int = 0) -> bool:
+def _takes_any_text(schema: Any, root: dict[str, Any], seen: set[int]) -> bool:
+    """`seen`: schemas that were asked before: each once, however often it is led to."""
     schema = target_of(schema, root, {})
     if schema is True:
         return True
-    if not isinstance(schema, dict) or depth > MAX_HOPS:
+    if not isinstance(schema, dict) or id(schema) in seen:
         return False
+    seen.add(id(schema))
     if schema.keys() - _WORDS - {"type", "anyOf"}:
         return False
     types = schema.get("type", "string")
     if "string" not in (types if isinstance(types, list) else [types]):
         return False
     branches = schema.get("anyOf")
-    return branches is None or any(_takes_any_text(each, root, depth + 1) for each in branches)
+    return branches is None or any(_takes_any_text(each, root, seen) for each in branches)
 
 
-def _texts_of(schema: Any, root: dict[str, Any], depth: int = 0) -> list[str]:
+def _texts_of(schema: Any, root: dict[str, Any], seen: set[int]) -> list[str]:
     """The only ones that it takes, as far as it lists them."""
     schema = target_of(schema, root, {})
-    if not isinstance(schema, dict) or depth > MAX_HOPS:
+    if not isinstance(schema, dict) or id(schema) in seen:
         return []
+    seen.add(id(schema))
     known = schema.keys() - _WORDS - {"type"}
     if known == {"enum"} and isinstance(schema["enum"], list):
         return [each for each in schema["enum"] if isinstance(each, str)]
     if known == {"const"}:
         return [schema["const"]] if isinstance(schema["const"], str) else []
     if known == {"anyOf"} and isinstance(schema["anyOf"], list):
-        return [text for each in schema["anyOf"] for text in _texts_of(each, root, depth + 1)]
+        return [text for each in schema["anyOf"] for text in _texts_of(each, root, seen)]
     return []
 
 
