@@ -22,7 +22,7 @@ from tests.fleet.test_load import is_quiet
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 PLANTED = "prefill-1"
-STOPPED_S, RUNS_S = 0.4, 0.1
+STOPPED_S, RUNS_S = 0.6, 0.1
 WANTED = 12
 """Requests at the slow worker: as many as a tail has at the least, and two."""
 MOST = 400
@@ -38,12 +38,12 @@ def told(fleet: Fleet, *words: str) -> dict[str, Any]:
 
 
 def asked(fleet: Fleet) -> dict[str, Any]:
-    """A prompt that nobody has, of some 200 tokens: each is another one."""
+    """A prompt that nobody has, of some 300 tokens: each is another one."""
     prompt = " ".join(f"{next(NUMBERS)} lantern" for _ in range(5)) + " above the street. "
     reply = httpx.post(
         f"{fleet.url}/v1/completions",
         json={
-            "model": "smollm2", "prompt": prompt * 10, "max_tokens": 6, "temperature": 0,
+            "model": "smollm2", "prompt": prompt * 16, "max_tokens": 6, "temperature": 0,
             "timings": True,
         },
         timeout=600,
