@@ -13,7 +13,7 @@ from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.resume.stored_answers import StoredAnswers
-from router.resume.write_behind import WriteBehind
+from router.resume.write_behind import WriteBehind, longest_unwritten_s
 from router.store.shared_store import SharedStore
 from router.telemetry.resume_metrics import ResumeMetrics
 
@@ -45,7 +45,10 @@ class Keeping:
             max_answers=options.max_resumable_answers,
         )
         answers = KeptAnswers(limits, world.clock)
-        shared = None if store is None else StoredAnswers(store, options.resume_within_s)
+        unwritten_s = longest_unwritten_s(limits.max_answers)
+        shared = None
+        if store is not None:
+            shared = StoredAnswers(store, options.resume_within_s, unwritten_s)
         metrics = ResumeMetrics(registry)
         metrics.watch(lambda: len(answers), lambda: answers.num_bytes)
         return cls(

@@ -6,6 +6,7 @@ begun: kept -> runs ... -> left: its connection is over, well or not
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from cluster.errors import ResumedElsewhere, SplitserveError
@@ -42,6 +43,8 @@ class KeptAnswer:
         self.is_running = False
         self.left_s = 0.0
         """When its connection was over."""
+        self.written_s = -math.inf
+        """When its last batch was made, or the store was told that it runs."""
         self.num_shared = 0
         """Of its batches, that other routers can have."""
         self.may_be_shared = False

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from cluster.deadline import Clock
 from cluster.errors import RequestGivenUp, SplitserveError
@@ -42,7 +43,7 @@ class KeptAnswers:
         self.limits = limits
         self._clock = clock
         self._answers: dict[bytes, KeptAnswer] = {}
-        """By key."""
+        """By key; those first that were written longest ago."""
         self._left = LeftAnswers()
         """Those of them whose connection is over, in the order in which it ended."""
         self._num_bytes = 0
@@ -58,6 +59,7 @@ class KeptAnswers:
         return len(self._answers)
 
     def __iter__(self) -> Iterator[KeptAnswer]:
+        """Those first that were written longest ago."""
         return iter(list(self._answers.values()))
 
     @property
@@ -94,6 +96,7 @@ class KeptAnswers:
         """What is new of it becomes a batch."""
         answer.write()
         if self._answers.get(answer.key) is answer:
+            self._answers[answer.key] = self._answers.pop(answer.key)
             self._count(answer)
             self._make_room(answer)
 
@@ -121,11 +124,11 @@ class KeptAnswers:
             if not self._num_of[answer.tenant]:
                 del self._num_of[answer.tenant], self._bytes_of[answer.tenant]
 
-    def take_forgotten(self) -> dict[bytes, int]:
-        """Keys and epochs of what others may still have; once. Who cannot have them taken away now
-        gives them back with `forget_later`."""
-        forgotten, self._forgotten = self._forgotten, {}
-        return forgotten
+    def take_forgotten(self, num_most: int) -> dict[bytes, int]:
+        """Keys and epochs of what others may still have, of so many; once. Who cannot have them
+        taken away now gives them back with `forget_later`."""
+        keys = list(islice(self._forgotten, num_most))
+        return {key: self._forgotten.pop(key) for key in keys}
 
     def forget_later(self, forgotten: dict[bytes, int]) -> None:
         """They are still to be taken away, unless an answer of that name is kept again."""

@@ -18,14 +18,15 @@ from router.store.topics import StoreTopic
 
 PART_BYTES = 64 * 1024
 """Written in one round trip. A prompt of 100,000 tokens is 400 kB, and goes by itself."""
+PART_ANSWERS = 32
+"""Written, or taken away, in one round trip: half a millisecond of the store's, by which whoever
+asks next comes later."""
 PART_BATCHES = 256
 """Read in one round trip; each is of 50 ms."""
-PART_REMOVED = 256
-"""Taken away in one round trip."""
 WITHIN_S = 1.0
 """For a round trip: only the client that asks for the rest waits."""
-MARGIN_S = 2.0
-"""Longer than its router an answer stays in the store: it says that it lives every second."""
+MARGIN_S = 1.0
+"""On top of how long an answer may go unwritten: of a busy loop, or a store that takes its time."""
 
 _TAKEN_SINCE, _MISSING = -1, -2
 WRITE_ANSWER = StoreScript("""
@@ -63,11 +64,11 @@ return redis.call('UNLINK', KEYS[1], KEYS[2])
 class StoredAnswers:
     """See SharedAnswers."""
 
-    def __init__(self, store: SharedStore, within_s: float) -> None:
-        """`within_s`: how long an answer is kept after it was last written. Before the store runs:
-        it is taught the scripts."""
+    def __init__(self, store: SharedStore, within_s: float, unwritten_s: float = 1.0) -> None:
+        """`within_s`: how long an answer is kept after it was last written; `unwritten_s`: how long
+        one that runs may go without. Before the store runs: it is taught the scripts."""
         self._store = store
-        self._life_ms = int((within_s + MARGIN_S) * 1000)
+        self._life_ms = int((within_s + unwritten_s + MARGIN_S) * 1000)
         store.teach(WRITE_ANSWER)
         store.teach(TAKE_ANSWER)
         store.teach(REMOVE_ANSWER)
@@ -88,8 +89,8 @@ class StoredAnswers:
         removals = [
             REMOVE_ANSWER.call(self._names(key), [epoch]) for key, epoch in forgotten.items()
         ]
-        for first in range(0, len(removals), PART_REMOVED):
-            await self._ask(*removals[first : first + PART_REMOVED])
+        for first in range(0, len(removals), PART_ANSWERS):
+            await self._ask(*removals[first : first + PART_ANSWERS])
 
     async def head(self, key: bytes) -> bytes | None:
         """See SharedAnswers."""
@@ -138,7 +139,7 @@ def _parts(answers: Sequence[KeptAnswer]) -> Iterator[list[KeptAnswer]]:
     for each in answers:
         size = sum(map(len, each.batches[each.num_shared :]))
         size += 0 if each.num_shared else len(each.head)
-        if part and num_bytes + size > PART_BYTES:
+        if len(part) == PART_ANSWERS or part and num_bytes + size > PART_BYTES:
             yield part
             part, num_bytes = [], 0
         part.append(each)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from cluster.generation import GeneratedToken
 from router.dispatch.stream import ChoiceTokens, FirstPart
 from router.resume.kept_answer import KeptAnswer
 from router.resume.shared_answers import AnswersAway
-from router.resume.stored_answers import PART_BATCHES, StoredAnswers
+from router.resume.stored_answers import PART_ANSWERS, PART_BATCHES, StoredAnswers
+from router.store.link import StoreCommand, StoreRefusal, StoreReply
 from router.store.shared_store import SharedStore
 from tests.redis_server import RedisServer
 from tests.router.resume_bench import Client, KeepingRouter
-from tests.router.store.stores import STRICT, new_store, running, until
+from tests.router.store.fake_link import FakeLink, Reply, knows_all
+from tests.router.store.stores import NAMES, PATIENT, STRICT, new_store, running, until
 from tests.router.streams_bench import bench, undisturbed
 
 KEY = b"k" * 32
@@ -39,6 +44,18 @@ def answer_of(num_batches: int) -> KeptAnswer:
 def tell(answer: KeptAnswer, token_id: int) -> None:
     answer.relayed(ChoiceTokens(0, [GeneratedToken(token_id)]))
     answer.write()
+
+
+class NotingLink(FakeLink):
+    """Of every round trip what was asked."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply)
+        self.sent: list[Sequence[StoreCommand]] = []
+
+    async def exchange(self, commands: Sequence[StoreCommand]) -> list[StoreReply | StoreRefusal]:
+        self.sent.append(commands)
+        return await super().exchange(commands)
 
 
 def new_answers(store: SharedStore) -> StoredAnswers:
@@ -127,3 +144,20 @@ async def test_a_router_goes_on_with_the_answers_of_one_that_died(
             await client.read(dead, begun, written + 2, written_at=written)
             await client.read(alive, await alive.resume(client.ids[-1], f"again{written}"))
             assert client.answer == expected
+
+
+async def test_of_many_answers_few_go_at_once_and_others_calls_go_between() -> None:
+    link = NotingLink(lambda command: 1 if command[0] == "EVALSHA" else knows_all(command))
+    store = SharedStore(link, NAMES, patience=PATIENT)
+    answers = [answer_of(2) for _ in range(8 * PART_ANSWERS)]
+    async with running(store):
+        writing = asyncio.create_task(new_answers(store).write(answers))
+        num_asked = 0
+        while not writing.done():
+            await store.ask(("PING",))
+            num_asked += 1
+        assert await writing == [True] * len(answers)
+    assert num_asked >= 4
+    scripts = [sum(command[0] == "EVALSHA" for command in commands) for commands in link.sent]
+    assert max(scripts) == PART_ANSWERS
+    assert sum(scripts) == len(answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 from cluster.generation import GeneratedToken
 from router.dispatch.stream import ChoiceTokens, FirstPart
@@ -10,7 +11,13 @@ from router.resume.kept_answer import KeptAnswer
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.resume.shared_answers import SharedAnswers
 from router.resume.stored_answers import StoredAnswers
-from router.resume.write_behind import SIGN_OF_LIFE_S, WriteBehind
+from router.resume.write_behind import (
+    INTERVAL_S,
+    MOST_AT_ONCE,
+    SIGN_OF_LIFE_S,
+    WriteBehind,
+    longest_unwritten_s,
+)
 from tests.redis_server import RedisServer
 from tests.router.resume_bench import SharedMemory
 from tests.router.store.stores import new_store, running
@@ -21,13 +28,13 @@ LIMITS = KeepingLimits(within_s=60.0, max_bytes=1_000_000, max_answers=8)
 class Router:
     """That has four places for its one tenant's answers."""
 
-    def __init__(self, shared: SharedAnswers) -> None:
+    def __init__(self, shared: SharedAnswers, limits: KeepingLimits = LIMITS) -> None:
         self.now_s = 0.0
-        self.answers = KeptAnswers(LIMITS, lambda: self.now_s)
+        self.answers = KeptAnswers(limits, lambda: self.now_s)
         self.behind = WriteBehind(self.answers, shared, lambda: self.now_s, asyncio.sleep)
 
     def begin(self, number: int) -> KeptAnswer:
-        answer = KeptAnswer(bytes([number] * 32), "", bytes(1000), self.answers)
+        answer = KeptAnswer(number.to_bytes(32), "", bytes(1000), self.answers)
         answer.begun(FirstPart("pairing", 0), 10)
         return answer
 
@@ -39,6 +46,26 @@ class Router:
             await self.behind.look()
             told[-1].left(None)
         return told
+
+
+class Counted(SharedMemory):
+    """Notes how much it is asked at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[list[KeptAnswer]] = []
+        self.removed: list[int] = []
+
+    async def write(self, answers: Sequence[KeptAnswer]) -> list[bool]:
+        self.written.append(list(answers))
+        is_ours = await super().write(answers)
+        for each in answers:
+            each.num_shared = len(each.batches)
+        return is_ours
+
+    async def remove(self, forgotten: Mapping[bytes, int]) -> None:
+        self.removed.append(len(forgotten))
+        await super().remove(forgotten)
 
 
 async def test_what_has_made_way_is_taken_away_from_the_store_too(
@@ -109,5 +136,42 @@ async def test_who_hears_that_its_answer_was_taken_takes_nothing_away() -> None:
     router.now_s += SIGN_OF_LIFE_S
     await router.behind.look()
     assert not answer.is_kept
-    assert not router.answers.take_forgotten()
+    assert not router.answers.take_forgotten(1)
     assert answer.key in shared.answers
+
+
+async def test_of_thousands_that_run_a_turn_writes_few_and_each_has_its_turn() -> None:
+    num_answers = 5 * MOST_AT_ONCE + 1
+    limits = KeepingLimits(within_s=60.0, max_bytes=1 << 26, max_answers=2 * num_answers)
+    shared = Counted()
+    router = Router(shared, limits)
+    running = [router.begin(number) for number in range(num_answers)]
+    longest_s = 0.0
+    for turn in range(60):
+        router.now_s = turn * INTERVAL_S
+        if turn < 40:  # afterwards they are silent, and only said to run
+            for each in running:
+                each.relayed(ChoiceTokens(0, [GeneratedToken(turn)]))
+        await router.behind.look()
+        assert len(shared.written[-1]) <= MOST_AT_ONCE
+        if turn >= 6:
+            oldest_s = min(each.written_s for each in running)
+            longest_s = max(longest_s, router.now_s - oldest_s)
+    assert 5 * INTERVAL_S <= longest_s <= longest_unwritten_s(num_answers)
+    assert all(each.num_shared == len(each.batches) and not each.has_news for each in running)
+
+
+async def test_of_thousands_that_make_way_a_turn_takes_few_away() -> None:
+    num_answers = 2 * MOST_AT_ONCE + 1
+    shared = Counted()
+    router = Router(shared, KeepingLimits(within_s=9.0, max_bytes=1 << 26, max_answers=1000))
+    for number in range(num_answers):
+        router.begin(number).left(None)
+    for _ in range(3):
+        await router.behind.look()
+    assert len(shared.answers) == num_answers
+    router.now_s = 10.0
+    for _ in range(3):
+        await router.behind.look()
+    assert shared.removed == [MOST_AT_ONCE, MOST_AT_ONCE, 1]
+    assert not shared.answers
