@@ -125,7 +125,8 @@ async def serve(
     load: EngineLoad = LOAD,
     max_num_seqs: int = 0,
 ) -> None:
-    """Joins the router as a decode worker; returns when that gives up."""
+    """Joins the router, or each of several (`a,b`), as a decode worker; returns when one gives
+    up."""
     card = ModelStore().resolve("smollm2")
     server = RpcServer("127.0.0.1", 0)
     name = "splitserve.worker.v1.DecodeWorker"
@@ -147,7 +148,10 @@ async def serve(
     )
     pulse = Pulse(load=load, draining=False, kv_transport="")
     print("ready", flush=True)
-    await MembershipClient(router, member, lambda: pulse, World()).run()
+    clients = [MembershipClient(one, member, lambda: pulse, World()) for one in router.split(",")]
+    beats = [asyncio.create_task(client.run()) for client in clients]
+    await asyncio.wait(beats, return_when=asyncio.FIRST_COMPLETED)
+    await cancel(beats)
 
 
 if __name__ == "__main__":

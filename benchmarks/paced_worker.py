@@ -1,14 +1,15 @@
 """A decode worker without an engine that takes its time: prompts one after the other, TOKEN_MS for
 each token, and a token every STEP_S for as many sequences as it has seats.
 
-Run as `python -m benchmarks.paced_worker ROUTER_GRPC WORKER_ID`. Prints `ready`.
+Run as `python -m benchmarks.paced_worker ROUTER_GRPC[,ROUTER_GRPC...] WORKER_ID`. Prints `ready`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.mock_worker import serve
@@ -30,75 +31,106 @@ LOAD = EngineLoad(
 
 
 class PacedDecode(worker_pb2_grpc.DecodeWorkerServicer):
-    """It knows nothing of classes, tenants or deadlines."""
+    """It knows nothing of classes, tenants or deadlines; all its routers share one pace."""
+
+    def __init__(self) -> None:
+        self._pace = _Pace()
+        self._works: list[asyncio.Task[None]] = []
 
     async def Session(self, requests: Any, context: Any) -> AsyncIterator[worker_pb2.WorkerFrame]:
+        self._works = self._works or [asyncio.create_task(each) for each in self._pace.works()]
         yield worker_pb2.WorkerFrame(opened=(await anext(requests)).open)
-        pace = _Pace()
-        tasks = [asyncio.create_task(work) for work in (pace.read(requests), *pace.works())]
+        frames = _Frames()
+        reading = asyncio.create_task(self._pace.read(requests, frames))
         try:
             while True:
-                yield await pace.frames.get()
+                yield await frames.get()
         finally:
-            await cancel(tasks)
+            await cancel([reading])
+            self._pace.forget(frames)
+
+
+_Frames = asyncio.Queue[worker_pb2.WorkerFrame]
+"""For one router."""
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    submit: worker_pb2.Submit
+    frames: _Frames
+    num_made: int = 0
+    """Tokens."""
 
 
 class _Pace:
     def __init__(self) -> None:
-        self.frames: asyncio.Queue[worker_pb2.WorkerFrame] = asyncio.Queue()
-        self._prompts: asyncio.Queue[worker_pb2.Submit] = asyncio.Queue()
-        self._here: dict[str, worker_pb2.Submit] = {}
-        self._made: dict[str, int] = {}
-        """Tokens of those that decode, in the order in which they began."""
+        self._prompts: asyncio.Queue[_Running] = asyncio.Queue()
+        self._here: dict[str, _Running] = {}
+        self._decoding: dict[str, _Running] = {}
+        """In the order in which they began."""
 
     def works(self) -> tuple[Any, Any]:
         return self._compute(), self._step()
 
-    async def read(self, requests: Any) -> None:
+    async def read(self, requests: Any, frames: _Frames) -> None:
         async for message in requests:
             if message.HasField("submit"):
-                self._here[message.submit.request_id] = message.submit
-                self._prompts.put_nowait(message.submit)
+                item = _Running(message.submit, frames)
+                self._here[message.submit.request_id] = item
+                self._prompts.put_nowait(item)
             elif message.HasField("cancel"):
-                self._here.pop(message.cancel.request_id, None)
-                self._made.pop(message.cancel.request_id, None)
+                self._remove(message.cancel.request_id)
+
+    def forget(self, frames: _Frames) -> None:
+        """All of a router that has gone."""
+        for request_id in [name for name, item in self._here.items() if item.frames is frames]:
+            self._remove(request_id)
+
+    def _remove(self, request_id: str) -> None:
+        self._here.pop(request_id, None)
+        self._decoding.pop(request_id, None)
 
     async def _compute(self) -> None:
         while True:
-            submit = await self._prompts.get()
-            if submit.request_id not in self._here:
+            item = await self._prompts.get()
+            if not self._is_here(item):
                 continue
-            await asyncio.sleep(len(submit.token_ids) * TOKEN_MS / 1000)
-            if submit.request_id in self._here:
-                self._made[submit.request_id] = 0
-                frame = worker_pb2.WorkerFrame()
-                self._make_token(frame, submit)
-                self.frames.put_nowait(frame)
+            await asyncio.sleep(len(item.submit.token_ids) * TOKEN_MS / 1000)
+            if self._is_here(item):
+                self._decoding[item.submit.request_id] = item
+                self._tell([item])
 
     async def _step(self) -> None:
         while True:
             await asyncio.sleep(STEP_S)
-            frame = worker_pb2.WorkerFrame()
-            for request_id in list(self._made)[:NUM_SEATS]:
-                self._make_token(frame, self._here[request_id])
-            if frame.tokens:
-                self.frames.put_nowait(frame)
+            self._tell(list(self._decoding.values())[:NUM_SEATS])
 
-    def _make_token(self, frame: worker_pb2.WorkerFrame, submit: worker_pb2.Submit) -> None:
-        request_id, max_tokens = submit.request_id, submit.sampling.max_tokens
-        self._made[request_id] += 1
-        is_last = self._made[request_id] >= max_tokens
+    def _is_here(self, item: _Running) -> bool:
+        return self._here.get(item.submit.request_id) is item
+
+    def _tell(self, items: Sequence[_Running]) -> None:
+        """A token of each, in one frame for each router."""
+        told: dict[_Frames, worker_pb2.WorkerFrame] = {}
+        for item in items:
+            self._make_token(told.setdefault(item.frames, worker_pb2.WorkerFrame()), item)
+        for frames, frame in told.items():
+            frames.put_nowait(frame)
+
+    def _make_token(self, frame: worker_pb2.WorkerFrame, item: _Running) -> None:
+        request_id, max_tokens = item.submit.request_id, item.submit.sampling.max_tokens
+        item.num_made += 1
+        is_last = item.num_made >= max_tokens
         frame.tokens.add(
             request_id=request_id,
             tokens=[generation_pb2.GeneratedToken(token_id=28)],
             finish_reason=generation_pb2.FINISH_REASON_LENGTH if is_last else 0,
         )
         if is_last:
-            num_prompt = len(submit.token_ids)
+            num_prompt = len(item.submit.token_ids)
             usage = generation_pb2.Usage(prompt_tokens=num_prompt, completion_tokens=max_tokens)
             timing = generation_pb2.Timing(prefill_ms=num_prompt * TOKEN_MS)
             frame.ended.add(request_id=request_id, usage=usage, timing=timing)
-            del self._made[request_id], self._here[request_id]
+            self._remove(request_id)
 
 
 if __name__ == "__main__":
