@@ -151,22 +151,22 @@ def checked_seed(asked: int) -> int:
     return asked % SEED_VALUES
 
 
-def check_stops(stops: tuple[str, ...]) -> tuple[str, ...]:
+def check_stops(stops: tuple[str, ...], param: str = "stop") -> tuple[str, ...]:
     """Raises InvalidRequest for too many, empty or too long stop strings, each or together."""
     if len(stops) > MAX_STOP_STRINGS:
         raise InvalidRequest(
-            f"stop has {len(stops)} strings; allowed: {MAX_STOP_STRINGS}", param="stop"
+            f"{param} has {len(stops)} strings; allowed: {MAX_STOP_STRINGS}", param=param
         )
     for stop in stops:
         if not 1 <= len(stop) <= MAX_STOP_CHARS:
             raise InvalidRequest(
                 f"a stop string has {len(stop)} characters; allowed: 1 to {MAX_STOP_CHARS}",
-                param="stop",
+                param=param,
             )
     if (num_chars := sum(map(len, stops))) > MAX_STOP_CHARS_TOGETHER:
         raise InvalidRequest(
-            f"stop has {num_chars} characters; allowed: {MAX_STOP_CHARS_TOGETHER} together",
-            param="stop",
+            f"{param} has {num_chars} characters; allowed: {MAX_STOP_CHARS_TOGETHER} together",
+            param=param,
         )
     return stops
 

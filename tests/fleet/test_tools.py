@@ -1,0 +1,107 @@
+"""A real model that was never told of tools calls them through a whole fleet: its prompt, with the
+tools as text, is computed by one worker, and another makes the calls by a grammar."""
+
+import json
+
+import jsonschema
+import openai
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def function(name, description, **properties):
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    schema |= {"additionalProperties": False}
+    told = {"name": name, "description": description, "parameters": schema}
+    return {"type": "function", "function": told}
+
+
+CITY = {"type": "string", "maxLength": 24}
+WEATHER = function(
+    "get_weather",
+    "Tells the weather in a city",
+    city=CITY,
+    days={"type": "integer", "minimum": 1, "maximum": 7},
+    unit={"enum": ["celsius", "fahrenheit"]},
+)
+TIME = function("get_time", "Tells what time it is in a city", city=CITY)
+TOOLS = {each["function"]["name"]: each["function"]["parameters"] for each in (WEATHER, TIME)}
+ASK = [{"role": "user", "content": "What is the weather in Paris over the next 3 days?"}]
+BOTH = [{"role": "user", "content": "What is the weather in Paris, and what time is it in Rome?"}]
+NAMED = {"type": "function", "function": {"name": "get_time"}}
+
+
+@pytest.fixture
+def client(pair_fleet):
+    with openai.OpenAI(base_url=f"{pair_fleet.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def asked(client, messages=ASK, **wishes):
+    wishes = {"tools": [WEATHER, TIME], "temperature": 0, "max_tokens": 300, **wishes}
+    return client.chat.completions.create(model="smollm2", messages=messages, **wishes)
+
+
+def checked(calls):
+    """Names, and arguments that their schemas allow."""
+    told = [(call.function.name, json.loads(call.function.arguments)) for call in calls]
+    for name, arguments in told:
+        jsonschema.validate(arguments, TOOLS[name])
+    return told
+
+
+def test_a_required_call_of_one_function_is_made_and_its_result_is_understood(client):
+    reply = asked(client, tool_choice="required", parallel_tool_calls=False)
+    choice = reply.choices[0]
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    ((name, arguments),) = checked(choice.message.tool_calls)
+    assert name == "get_weather" and arguments["city"].startswith("Paris")
+    result = {"role": "tool", "tool_call_id": choice.message.tool_calls[0].id, "content": "sunny"}
+    history = [*ASK, choice.message.model_dump(exclude_none=True), result]
+    after = asked(client, history, tool_choice="none", max_tokens=60)
+    assert after.choices[0].message.tool_calls is None
+    assert "sunny" in after.choices[0].message.content.lower()
+
+
+def test_a_call_by_name_is_of_that_function_whatever_was_asked(client):
+    choice = asked(client, tool_choice=NAMED).choices[0]
+    assert choice.finish_reason == "stop"
+    assert [name for name, _ in checked(choice.message.tool_calls)] == ["get_time"]
+
+
+def test_calls_of_two_functions_come_in_one_answer(client):
+    choice = asked(client, BOTH, tool_choice="required").choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert {name for name, _ in checked(choice.message.tool_calls)} == set(TOOLS)
+
+
+def test_a_stream_tells_arguments_as_they_are_written_and_the_same_calls(client):
+    whole = asked(client, BOTH, tool_choice="required").choices[0].message.tool_calls
+    chunks = list(asked(client, BOTH, tool_choice="required", stream=True))
+    entries = [each for chunk in chunks for each in chunk.choices[0].delta.tool_calls or []]
+    for index, call in enumerate(whole):
+        first, *rest = [each for each in entries if each.index == index]
+        assert first.id and first.type == "function" and first.function.name == call.function.name
+        assert all(each.id is None and each.function.name is None for each in rest)
+        pieces = [each.function.arguments for each in (first, *rest)]
+        assert "".join(pieces) == call.function.arguments and len(pieces) > 4
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_a_prompt_with_tools_is_computed_by_the_prefill_worker(client):
+    reply = asked(
+        client,
+        tool_choice="required",
+        max_tokens=300,
+        extra_body={"timings": True, "cache_salt": "nobody has this"},
+    )
+    timing = reply.model_extra["splitserve"]
+    assert timing["prefill_worker"] and timing["prefill_worker"] != timing["decode_worker"]
+    checked(reply.choices[0].message.tool_calls)
+
+
+def test_without_being_asked_for_calls_it_answers_in_text_or_calls_what_there_is(client):
+    choice = asked(client, tool_choice="auto").choices[0]
+    assert choice.finish_reason in ("stop", "tool_calls")
+    assert {call.function.name for call in choice.message.tool_calls or []} <= set(TOOLS)
