@@ -1,5 +1,5 @@
-"""Arguments as FunctionGemma writes them: `city:<escape>Paris<escape>,days:2`, with lists and objects
-in the same way. What they write, router/tools/gemma_calls.py reads as an instance of the schema.
+"""Arguments as FunctionGemma writes them: `city:<escape>Paris<escape>,days:2`, lists and objects in
+the same way. What they write, router/tools/gemma_calls.py reads as an instance of the schema.
 
 It is no JSON, so a schema is followed here by its own: types, enums and constants, `anyOf`, `$ref`,
 objects with their properties in order, lists and their lengths, and bounds of numbers.

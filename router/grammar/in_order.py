@@ -1,4 +1,4 @@
-"""Terms of Lark that come in an order, some of them or all, with something between those that come."""
+"""Terms of Lark in an order, some of them or all, with something between those that come."""
 
 from __future__ import annotations
 

@@ -187,7 +187,8 @@ async def test_an_answer_that_is_cut_says_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"stop_sequences": ["x"]}, "stop_sequences .* which of them"),
+        ({"stop_sequences": ["x"] * 17}, "stop_sequences has 17"),
+        ({"stop_sequences": [""]}, "a stop string has 0"),
         ({"thinking": {"type": "disabled"}}, "no switch"),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "budget_tokens"),
         ({"thinking": {"type": "often"}}, "thinking.type is 'often'"),

@@ -4,7 +4,6 @@ followed to the letter, and what is not is refused by its name."""
 from __future__ import annotations
 
 import json
-import re
 from functools import cache
 from random import Random
 from typing import Any
@@ -26,8 +25,14 @@ NUM_FOLLOWED = {"draft7": 140, "draft2020-12": 150}
 VALID_SHARE = 0.9
 """Of valid instances in the schema's order of properties, and formats and numbers as they are
 usually written: 1.0 for an integer, say, is not."""
-NUM_WALKS = 2
-_NAMED = re.compile(r"`(\$?[A-Za-z]+)`|\"(\$?[A-Za-z]+)\"|'(\$?[A-Za-z]+)'")
+NUM_WALKS = 5
+KEYWORDS = {
+    *jsonschema.Draft7Validator.VALIDATORS,
+    *jsonschema.Draft202012Validator.VALIDATORS,
+    *("$schema", "then", "else", "minContains", "maxContains", "$recursiveRef", "$dynamicAnchor"),
+}
+NO_ANSWER = "schema is false"
+"""What is said of a schema that nothing is valid under."""
 OWN_CASES = [SuiteCase(name, "draft2020-12", schema) for name, schema in OWN.items()]
 
 
@@ -80,8 +85,10 @@ def test_a_schema_of_the_suite_is_followed_or_refused_by_a_keyword_that_it_has(d
         if isinstance(error := _matcher(case.schema), InvalidRequest)
     ]
     for case, error in refused:
-        named = {word for found in _NAMED.findall(error.message) for word in found if word}
-        assert named & _words_in(case.schema), (case.name, error.message)
+        named = {
+            word for word in KEYWORDS & _names_in(case.schema) if _stem(word) in error.message
+        }
+        assert named or NO_ANSWER in error.message, (case.name, error.message)
     assert len(cases) - len(refused) >= NUM_FOLLOWED[draft]
 
 
@@ -144,10 +151,14 @@ def _spoilt(instance: Any) -> list[Any]:
     return found
 
 
-def _words_in(value: Any) -> set[str]:
+def _stem(word: str) -> str:
+    """The library speaks of one patternProperty."""
+    return word.removesuffix("ies")
+
+
+def _names_in(value: Any) -> set[str]:
     if isinstance(value, list):
-        return set().union(*map(_words_in, value))
+        return set().union(*map(_names_in, value))
     if isinstance(value, dict):
-        words = {word for each in value.values() for word in _words_in(each)}
-        return words | value.keys()
-    return {value} if isinstance(value, str) else set()
+        return {name for each in value.values() for name in _names_in(each)} | value.keys()
+    return set()

@@ -13,7 +13,7 @@ from llguidance import LLMatcher, LLTokenizer
 MAX_TOKENS = 400
 PATIENT_TOKENS = 40
 """After so many what closes comes first, wherever it may."""
-_CLOSERS = ('"', "}", "]", '"}', "]}", "}}", "}]", '"]', '":', "0", "e", ",")
+_CLOSERS = ('"', "@", "}", "]", '"}', "]}", "}}", "}]", '"]', '":', ",")
 
 
 @cache

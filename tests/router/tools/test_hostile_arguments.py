@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from cluster.generation import FinishReason
 from router.api.answers.bodies import PromptTokensDetails, UsageBody
+from router.api.answers.ending import Ending
 from router.api.answers.gathered_parts import GatheredParts
 from router.api.answers.message_telling import MessageTelling
 from router.api.answers.shape import Envelope
 from router.tools.answer_parser import Parsing
 from router.tools.formats import FORMATS
-from router.tools.parts import CallArguments, CallBegun, CallEnded
 from tests.router.tools.recorded_calls import NAMES, parsed
 
 KINDS = {"now": {"a": frozenset({"number", "object", "null"})}}
@@ -92,15 +93,21 @@ def test_a_number_beyond_all_floats_is_a_text_and_half_a_character_no_call() -> 
     assert json.loads(pair) == {"a": "\U0001f600"}
 
 
-def test_a_message_tells_a_call_that_it_cannot_read_as_text() -> None:
-    parts = GatheredParts()
-    parts.add([CallBegun(0, "now"), CallArguments(0, '{"a": 1e999}'), CallEnded(0)])
+def test_a_message_tells_arguments_as_they_are_and_a_broken_call_as_text() -> None:
+    number = "9" * 400
     envelope = Envelope(id="msg_1", model="m", fingerprint="f")
     usage = UsageBody(1, 1, 2, PromptTokensDetails(0))
-    told = MessageTelling(envelope, parsing("hermes")).whole(parts, None, usage)
-    message: Any = json.loads(told)
-    assert [block["type"] for block in message["content"]] == ["text"]
-    assert message["content"][0]["text"] == '{"a": 1e999}' and message["stop_reason"] == "end_turn"
+    before, after = WAYS["hermes"]
+    for value, kind, reason in ((number, "tool_use", "tool_use"), ("NaN", "text", "end_turn")):
+        parts, parser = parsed(parsing("hermes"), [before + value + after])
+        whole = GatheredParts()
+        whole.add(parts)
+        ending = Ending(reason=FinishReason.STOP, has_called=parser.has_called)
+        told = MessageTelling(envelope, parsing("hermes")).whole(whole, ending, usage)
+        message: Any = json.loads(told)
+        assert [block["type"] for block in message["content"]] == [kind]
+        assert number.encode() in told or value not in number
+        assert message["stop_reason"] == reason
 
 
 @pytest.mark.parametrize(
