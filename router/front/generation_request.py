@@ -116,6 +116,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the client expects the answer to be: to guess by, and no more. None: it says nothing."""
     grammar_in_thought: Grammar | None = None
     """The sampling's, where the prompt's end has begun a thought; None: it is the same."""
+    grammar_within: Grammar | None = None
+    """A part of it that is to be tried by itself."""
 
     @cached_property
     def stops(self) -> StopStrings:

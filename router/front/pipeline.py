@@ -115,6 +115,8 @@ class CompletionPipeline:
         sampling.check(self._model.vocab_size)
         if sampling.grammar is not None:
             async with in_time(request.limits.to_first_token):
+                if wishes.grammar_within is not None:
+                    await self._grammars.check(wishes.grammar_within, request.caller)
                 await self._grammars.check(sampling.grammar, request.caller)
         routed = RoutedRequest(
             request_id=request.request_id,
