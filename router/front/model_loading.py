@@ -15,6 +15,7 @@ from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from cluster.process.startup import report_progress
 from router.front.inline_limit import inline_limit_of
 from router.front.served_model import ServedModel
+from router.grammar.spelled import SpecialTexts
 from router.text.tokenizer import ChatTemplate, Tokenizer
 from router.tools.detection import AUTO, Manners, manners_of
 from router.tools.formats import HERMES
@@ -57,6 +58,7 @@ def load_text_side(
         tokenizer=tokenizer,
         template=told or template,
         manners=manners,
+        special_texts=SpecialTexts(map(tokenizer.token_text, tokenizer.special_ids)),
         vocab_size=card.config.vocab_size,
         context_limit=context_limit or (lambda: own_limit),
         max_token_bytes=_longest_token_bytes(tokenizer, card.config.vocab_size),

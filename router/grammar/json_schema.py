@@ -114,7 +114,7 @@ def json_in_lark(
 
 def schema_in(grammar: Grammar) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `schema_grammar` has made of a schema, and its words for whitespace."""
-    whole = dict(msgspec.json.decode(grammar.text)["grammars"][0]["json_schema"])
+    whole = dict(msgspec.json.decode(grammar.text)["grammars"][-1]["json_schema"])
     return whole, whole.pop("x-guidance")
 
 

@@ -28,8 +28,39 @@ WEATHER = function(
 TIME = function("get_time", "Tells what time it is in a city", city=CITY)
 TOOLS = {each["function"]["name"]: each["function"]["parameters"] for each in (WEATHER, TIME)}
 ASK = [{"role": "user", "content": "What is the weather in Paris over the next 3 days?"}]
-BOTH = [{"role": "user", "content": "What is the weather in Paris, and what time is it in Rome?"}]
 NAMED = {"type": "function", "function": {"name": "get_time"}}
+
+
+def called(index, name, **arguments):
+    told = {"name": name, "arguments": json.dumps(arguments)}
+    return {"id": f"call_{index}", "type": "function", "function": told}
+
+
+def gave(index, text):
+    return {"role": "tool", "tool_call_id": f"call_{index}", "content": text}
+
+
+def both(first, days, second):
+    text = f"What is the weather in {first} for {days} days, and what time is it in {second}?"
+    return {"role": "user", "content": text}
+
+
+SHOWN = [
+    both("London", 2, "Madrid"),
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            called(1, "get_weather", city="London", days=2, unit="celsius"),
+            called(2, "get_time", city="Madrid"),
+        ],
+    },
+    gave(1, "rain"),
+    gave(2, "10:30"),
+    {"role": "assistant", "content": "It rains in London, and it is 10:30 in Madrid."},
+    both("Paris", 3, "Rome"),
+]
+"""A small model that was shown once how two calls end makes two, and ends."""
 
 
 @pytest.fixture
@@ -71,14 +102,15 @@ def test_a_call_by_name_is_of_that_function_whatever_was_asked(client):
 
 
 def test_calls_of_two_functions_come_in_one_answer(client):
-    choice = asked(client, BOTH, tool_choice="required").choices[0]
-    assert choice.finish_reason == "tool_calls"
-    assert {name for name, _ in checked(choice.message.tool_calls)} == set(TOOLS)
+    choice = asked(client, SHOWN, tool_choice="required").choices[0]
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    assert [name for name, _ in checked(choice.message.tool_calls)] == ["get_weather", "get_time"]
+    assert len({call.id for call in choice.message.tool_calls}) == 2
 
 
 def test_a_stream_tells_arguments_as_they_are_written_and_the_same_calls(client):
-    whole = asked(client, BOTH, tool_choice="required").choices[0].message.tool_calls
-    chunks = list(asked(client, BOTH, tool_choice="required", stream=True))
+    whole = asked(client, SHOWN, tool_choice="required").choices[0].message.tool_calls
+    chunks = list(asked(client, SHOWN, tool_choice="required", stream=True))
     entries = [each for chunk in chunks for each in chunk.choices[0].delta.tool_calls or []]
     for index, call in enumerate(whole):
         first, *rest = [each for each in entries if each.index == index]
@@ -93,7 +125,7 @@ def test_a_prompt_with_tools_is_computed_by_the_prefill_worker(client):
     reply = asked(
         client,
         tool_choice="required",
-        max_tokens=300,
+        parallel_tool_calls=False,
         extra_body={"timings": True, "cache_salt": "nobody has this"},
     )
     timing = reply.model_extra["splitserve"]

@@ -85,9 +85,7 @@ def test_a_schema_of_the_suite_is_followed_or_refused_by_a_keyword_that_it_has(d
         if isinstance(error := _matcher(case.schema), InvalidRequest)
     ]
     for case, error in refused:
-        named = {
-            word for word in KEYWORDS & _names_in(case.schema) if _stem(word) in error.message
-        }
+        named = {word for word in KEYWORDS & _names_in(case.schema) if _stem(word) in error.message}
         assert named or NO_ANSWER in error.message, (case.name, error.message)
     assert len(cases) - len(refused) >= NUM_FOLLOWED[draft]
 
