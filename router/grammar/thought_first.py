@@ -1,4 +1,4 @@
-"""A form that comes after a thought: the model thinks freely, ends its thought, and keeps to the form.
+"""A form that comes after a thought: the model thinks freely, ends that, and keeps to the form.
 
 A thought that the prompt's end has begun needs its end alone; in all others the model may think, or
 not. The form itself is compiled as it is, as a grammar beside that of the thought.

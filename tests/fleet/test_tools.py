@@ -2,10 +2,23 @@
 tools as text, is computed by one worker, and another makes the calls by a grammar."""
 
 import json
+import random
 
 import jsonschema
 import openai
 import pytest
+
+from cluster.models.cache.store import ModelStore
+from cluster.sampling import SamplingParams
+from cluster.wire import sampling_to_wire
+from router.api.answers.gathered_parts import GatheredParts
+from router.api.reading.chat_reader import ChatReader
+from router.front.model_loading import load_text_side
+from router.front.prompt_encoding import encode_prompt
+from router.tools.answer_parser import AnswerParser, Parsing
+from router.tools.formats import HERMES
+from tests.fleet.put_directly import greedy_submit, members_of, submit_alone
+from tests.fleet.support import fleet_channel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -121,16 +134,29 @@ def test_a_stream_tells_arguments_as_they_are_written_and_the_same_calls(client)
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
-def test_a_prompt_with_tools_is_computed_by_the_prefill_worker(client):
-    reply = asked(
-        client,
-        tool_choice="required",
-        parallel_tool_calls=False,
-        extra_body={"timings": True, "cache_salt": "nobody has this"},
-    )
-    timing = reply.model_extra["splitserve"]
-    assert timing["prefill_worker"] and timing["prefill_worker"] != timing["decode_worker"]
-    checked(reply.choices[0].message.tool_calls)
+async def test_the_calls_are_the_same_where_the_prompt_s_kv_has_travelled_for_sure(
+    pair_fleet, client
+):
+    whole = asked(client, SHOWN, tool_choice="required").choices[0].message.tool_calls
+    model = load_text_side(ModelStore().resolve("smollm2"), "smollm2", lambda: 2048)
+    body = {"messages": SHOWN, "tools": [WEATHER, TIME], "tool_choice": "required"}
+    plan = ChatReader(model).read(json.dumps(body).encode())
+    prompt = encode_prompt(model, plan.prompts[0], max_context_tokens=2048)
+    async with fleet_channel(pair_fleet.grpc_address) as router:
+        members = {member.role: member for member in await members_of(router)}
+    submit = greedy_submit(prompt, 300, [members["prefill"]], random.Random(1), timeout_s=300)
+    grammar = plan.wishes.sampling.grammar
+    sampling = SamplingParams(max_tokens=300, temperature=0.0, grammar=grammar)
+    submit.sampling.CopyFrom(sampling_to_wire(sampling))
+    async with fleet_channel(members["decode"].address) as channel:
+        tokens, ended = await submit_alone(channel, members["decode"], submit)
+    assert ended.timing.prefill_worker == "prefill-0" and ended.timing.kv_bytes
+    text = b"".join(map(model.tokenizer.token_bytes, tokens[:-1])).decode()
+    told = GatheredParts()
+    told.add(AnswerParser(Parsing(tools=HERMES, names=TOOLS.keys())).finish(text))
+    assert [(call.name, call.arguments) for call in told.calls] == [
+        (call.function.name, call.function.arguments) for call in whole
+    ]
 
 
 def test_without_being_asked_for_calls_it_answers_in_text_or_calls_what_there_is(client):

@@ -39,6 +39,7 @@ from router.front.served_model import ServedModel
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.telemetry.resume_metrics import ResumeMetrics
 from router.text.choice_count import ChoiceCount, new_counts
+from router.front.text_work import TextWork
 from router.text_worker.in_process import InProcessText
 from router.tools.detection import manners_of
 
@@ -363,10 +364,11 @@ async def running_front(
     ignores_unknown: bool = False,
     keeps_streams: bool = False,
     model: ServedModel | None = None,
+    texts: TextWork | None = None,
 ) -> AsyncIterator[Front]:
     model = model or byte_model()
     source = FakeSource(script or says("Hello world"))
-    texts = InProcessText(model, ignores_unknown=ignores_unknown)
+    texts = texts or InProcessText(model, ignores_unknown=ignores_unknown)
     pipeline = CompletionPipeline(model, source, texts)
     in_flight = Lifespan.opened("router")
     readiness = FakeReadiness()

@@ -1,4 +1,4 @@
-"""What the answer to a chat is to be, by where its prompt ends: calls, or a form after a thought."""
+"""What a chat's answer is to be, by where its prompt ends: calls, or a form after a thought."""
 
 from __future__ import annotations
 
