@@ -36,10 +36,10 @@ from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
+from router.front.text_work import TextWork
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.telemetry.resume_metrics import ResumeMetrics
 from router.text.choice_count import ChoiceCount, new_counts
-from router.front.text_work import TextWork
 from router.text_worker.in_process import InProcessText
 from router.tools.detection import manners_of
 

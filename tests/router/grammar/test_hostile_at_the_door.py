@@ -1,4 +1,4 @@
-"""Hostile grammars at the HTTP door: each is refused, and a stream beside them never stands still."""
+"""Hostile grammars at the HTTP door: each is refused, and no stream beside them stands still."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -131,6 +133,38 @@ def test_literals_of_a_list_are_what_python_and_json_make_of_them() -> None:
     arguments = json.loads(readable("pythonic", text).calls[0].arguments)
     wanted = [-1, 2.5, True, None, False, None, True]
     assert arguments == {"a": wanted, "b": {"x": [1, "y"]}, "c": -1000.0}
+
+
+def test_names_in_a_list_need_not_be_python_s() -> None:
+    text = '[write-file(text="a"), import(a=1) , write-file(text="b"),]'
+    told = [(call.name, json.loads(call.arguments)) for call in readable("pythonic", text).calls]
+    assert told == [
+        ("write-file", {"text": "a"}),
+        ("import", {"a": 1}),
+        told[0][:1] + ({"text": "b"},),
+    ]
+
+
+def test_texts_in_a_list_are_what_python_and_json_make_of_them() -> None:
+    text = r"""[now(a="\d <\/b> \ud83d\ude00", b=r"\d\/", c='\x41\N{DIGIT ONE}', d=1)]"""
+    arguments = json.loads(readable("pythonic", text).calls[0].arguments)
+    assert arguments == {"a": "\\d </b> \U0001f600", "b": "\\d\\/", "c": "A1", "d": 1}
+
+
+def test_whatever_a_model_writes_python_warns_nobody_of_it() -> None:
+    code = (
+        "from tests.router.tools.recorded_calls import parsed, parsing\n"
+        "print(parsed(parsing('pythonic'), [r'[now(a=\"\\d\", b=1or 2), now(a=\"\\777\")]'])[0])"
+    )
+    command = [sys.executable, "-W", "always", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert "now(a=" in done.stdout and not done.stderr
+
+
+def test_a_list_that_ends_in_an_escape_is_content() -> None:
+    text = '[now(a="x\\'
+    told = readable("pythonic", text)
+    assert (told.calls, told.content) == ([], text)
 
 
 def test_an_answer_has_as_many_calls_as_a_message_may_have() -> None:
