@@ -111,7 +111,7 @@ class GemmaValues:
         types = stated if isinstance(stated, list) else [stated]
         if stated is None:
             types = [name for name, words in _FOLLOWED.items() if known.intersection(words)]
-        words = {word for name in types for word in _FOLLOWED.get(name, ())}
+        words = {word for name in types for word in _FOLLOWED.get(str(name), ())}
         self._check_known(known, words | {"type"}, place)
         if not types:
             return "gemma_any"
