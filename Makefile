@@ -94,6 +94,11 @@ ENVOY := $(VENV)/envoy/envoy
 $(ENVOY): tests/router/picker/fetch_envoy.py $(VENV)/.installed
 	$(BIN)/python -m tests.router.picker.fetch_envoy $(@D) || echo "no envoy: its tests are skipped"
 
+# Schemas are tried with the JSON-Schema suite. Where it cannot be had its tests are skipped.
+JSON_SCHEMA_SUITE := $(VENV)/json-schema-suite
+$(JSON_SCHEMA_SUITE): tests/router/grammar/fetch_suite.py $(VENV)/.installed
+	$(BIN)/python -m tests.router.grammar.fetch_suite $@ && touch $@ || echo "no JSON-Schema suite: its tests are skipped"
+
 demo: install
 	$(BIN)/python -m examples.demo
 
@@ -104,8 +109,9 @@ PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 0); 
 test: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
 test: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
 test: export SPLITSERVE_ENVOY := $(CURDIR)/$(ENVOY)
+test: export SPLITSERVE_JSON_SCHEMA_SUITE := $(CURDIR)/$(JSON_SCHEMA_SUITE)
 test: export PATH := $(CURDIR)/$(PROMETHEUS)/usr/bin:$(PATH)
-test: install redis-server $(PROMETHEUS) $(HELM) $(ENVOY) $(ROUTER_VENV)/.installed
+test: install redis-server $(PROMETHEUS) $(HELM) $(ENVOY) $(JSON_SCHEMA_SUITE) $(ROUTER_VENV)/.installed
 	rm -f .pytest_cache/v/cache/lastfailed  # of runs before, whose tests may have other names now
 	$(PYTEST) --durations=10 || { test $$? -eq 1 && $(BIN)/python -m tests.once_more; }
 

@@ -160,8 +160,8 @@ class RouterOptions:
     )
     tool_format: str = option(
         "auto",
-        "how the model writes calls of tools: auto (as its chat template says), none, or one of "
-        "the known formats",
+        "how the model writes calls of tools: auto (as its chat template says; where that knows no "
+        "tools they are told in a text, and called as hermes), none, or one of the known formats",
         choices=TOOL_FORMATS,
     )
     reasoning_format: str = option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from cluster.errors import Cancelled, SplitserveError
-from cluster.generation import FinishReason
+from router.api.answers.ending import NO_END
 from router.api.answers.gathered_parts import GatheredParts
 from router.api.answers.tally import Tally
 from router.api.answers.telling_shape import Telling, TellingShape
@@ -29,7 +29,7 @@ class NamedGeneration(Generation, kw_only=True):
                 elif isinstance(event, TextDelta):
                     gathered.take(event)
         telling = self._telling_shape.telling(self.envelope)
-        body = telling.whole(gathered.parts, gathered.reason, self.tally.usage())
+        body = telling.whole(gathered.parts, gathered.ending, self.tally.usage())
         await exchange.reply(body)
 
     async def _stream(self, exchange: Exchange) -> None:
@@ -54,7 +54,7 @@ class NamedGeneration(Generation, kw_only=True):
                     self.tally.end(event)
                 elif isinstance(event, TextDelta) and (block := writer.block(event)):
                     await stream.send(block)
-        await stream.send(telling.end(writer.reason, self.tally.usage()))
+        await stream.send(telling.end(writer.ending, self.tally.usage()))
 
     @property
     def _telling_shape(self) -> TellingShape:
@@ -73,7 +73,7 @@ class _BlockWriter(DeltaTaker):
         self._tally = tally
         self._stream = stream
         self._has_begun = False
-        self.reason: FinishReason | None = None
+        self.ending = NO_END
 
     def is_ready(self) -> bool:
         """See DeltaTaker."""
@@ -91,8 +91,9 @@ class _BlockWriter(DeltaTaker):
             self._has_begun = True
             opening = self._telling.begin(self._tally.usage())
         self._tally.count(0, delta)
-        self.reason = delta.finish_reason
-        return opening + self._telling.take(self._shape.parts(0, delta))
+        parts = self._shape.parts(0, delta)
+        self.ending = self._shape.ending(0, delta)
+        return opening + self._telling.take(parts)
 
 
 class _Gathered(DeltaTaker):
@@ -102,7 +103,7 @@ class _Gathered(DeltaTaker):
         self._shape = shape
         self._tally = tally
         self.parts = GatheredParts()
-        self.reason: FinishReason | None = None
+        self.ending = NO_END
 
     def is_ready(self) -> bool:
         """See DeltaTaker."""
@@ -111,5 +112,5 @@ class _Gathered(DeltaTaker):
     def take(self, delta: TextDelta) -> None:
         """See DeltaTaker."""
         self._tally.count(0, delta)
-        self.reason = delta.finish_reason
         self.parts.add(self._shape.parts(0, delta))
+        self.ending = self._shape.ending(0, delta)

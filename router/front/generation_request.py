@@ -116,6 +116,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the client expects the answer to be: to guess by, and no more. None: it says nothing."""
     grammar_in_thought: Grammar | None = None
     """The sampling's, where the prompt's end has begun a thought; None: it is the same."""
+    grammar_within: Grammar | None = None
+    """A part of it that is to be tried by itself."""
 
     @cached_property
     def stops(self) -> StopStrings:
@@ -151,22 +153,22 @@ def checked_seed(asked: int) -> int:
     return asked % SEED_VALUES
 
 
-def check_stops(stops: tuple[str, ...]) -> tuple[str, ...]:
+def check_stops(stops: tuple[str, ...], param: str = "stop") -> tuple[str, ...]:
     """Raises InvalidRequest for too many, empty or too long stop strings, each or together."""
     if len(stops) > MAX_STOP_STRINGS:
         raise InvalidRequest(
-            f"stop has {len(stops)} strings; allowed: {MAX_STOP_STRINGS}", param="stop"
+            f"{param} has {len(stops)} strings; allowed: {MAX_STOP_STRINGS}", param=param
         )
     for stop in stops:
         if not 1 <= len(stop) <= MAX_STOP_CHARS:
             raise InvalidRequest(
                 f"a stop string has {len(stop)} characters; allowed: 1 to {MAX_STOP_CHARS}",
-                param="stop",
+                param=param,
             )
     if (num_chars := sum(map(len, stops))) > MAX_STOP_CHARS_TOGETHER:
         raise InvalidRequest(
-            f"stop has {num_chars} characters; allowed: {MAX_STOP_CHARS_TOGETHER} together",
-            param="stop",
+            f"{param} has {num_chars} characters; allowed: {MAX_STOP_CHARS_TOGETHER} together",
+            param=param,
         )
     return stops
 

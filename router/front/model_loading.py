@@ -15,8 +15,11 @@ from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from cluster.process.startup import report_progress
 from router.front.inline_limit import inline_limit_of
 from router.front.served_model import ServedModel
-from router.text.tokenizer import Tokenizer
+from router.grammar.spelled import SpecialTexts
+from router.text.tokenizer import ChatTemplate, Tokenizer
 from router.tools.detection import AUTO, Manners, manners_of
+from router.tools.formats import HERMES
+from router.tools.tools_in_text import ToolsInText
 
 FINGERPRINT_CHARS = 12
 
@@ -46,17 +49,30 @@ def load_text_side(
     nothing is the checkpoint's. `formats`: the words of --tool-format and --reasoning-format."""
     tokenizer, template = load_tokenizer(card), load_chat_template(card)
     own_limit = card.config.max_context_tokens
+    manners = _manners(tokenizer, template, formats)
+    told = None if template is None else _told_tools(template, manners, formats[0])
+    if told is not None:
+        manners = _manners(tokenizer, template, (HERMES.name, formats[1]))
     return ServedModel(
         name=name,
         tokenizer=tokenizer,
-        template=template,
-        manners=_manners(tokenizer, template, formats),
+        template=told or template,
+        manners=manners,
+        special_texts=SpecialTexts(map(tokenizer.token_text, tokenizer.special_ids)),
         vocab_size=card.config.vocab_size,
         context_limit=context_limit or (lambda: own_limit),
         max_token_bytes=_longest_token_bytes(tokenizer, card.config.vocab_size),
         fingerprint=_fingerprint(card),
         defaults=defaults or GenerationDefaults(),
     )
+
+
+def _told_tools(template: ChatTemplate, manners: Manners, asked: str) -> ToolsInText | None:
+    """Of a template that knows no tools, and no way of calling them; or by the operator's word."""
+    if "tools" in template.takes:
+        return None
+    knows_none = asked == AUTO and manners.tools is None
+    return ToolsInText(template) if knows_none or asked == HERMES.name else None
 
 
 def _manners(

@@ -110,12 +110,12 @@ class CompletionPipeline:
         if len(token_ids) > LONG_PROMPT_TOKENS:
             await self.share.breathe()  # to pack and send 100,000 takes 10 ms more
         sampling = self._resolve(wishes, len(token_ids), max_context_tokens=limit)
-        if wishes.grammar_in_thought is not None:
-            sampling = self._after(token_ids, sampling, wishes.grammar_in_thought)
         sampling.check(self._model.vocab_size)
         if sampling.grammar is not None:
-            async with in_time(request.limits.to_first_token):
-                await self._grammars.check(sampling.grammar, request.caller)
+            in_thought = wishes.grammar_in_thought
+            grammar = self._grammar_after(token_ids, sampling.grammar, in_thought)
+            grammar = await self._tried(grammar, request)
+            sampling = msgspec.structs.replace(sampling, grammar=grammar)
         routed = RoutedRequest(
             request_id=request.request_id,
             token_ids=token_ids,
@@ -210,14 +210,27 @@ class CompletionPipeline:
             top_p=SMALLEST_TOP_P if asked.top_p == 0.0 else asked.top_p,
         )
 
-    def _after(
-        self, token_ids: list[int], sampling: SamplingParams, in_thought: Grammar
-    ) -> SamplingParams:
-        """With the grammar of an answer that begins inside a thought, where this one does."""
+    def _grammar_after(
+        self, token_ids: list[int], grammar: Grammar, in_thought: Grammar | None
+    ) -> Grammar:
+        """That of an answer that begins inside a thought, where this one does."""
         model = self._model
-        if not opens_thought(model.manners.thoughts, token_ids, model.tokenizer):
-            return sampling
-        return msgspec.structs.replace(sampling, grammar=in_thought)
+        if in_thought is None or not opens_thought(
+            model.manners.thoughts, token_ids, model.tokenizer
+        ):
+            return grammar
+        return in_thought
+
+    async def _tried(self, grammar: Grammar, request: GenerationRequest) -> Grammar:
+        """As it is to be followed. Raises InvalidRequest for one that cannot be."""
+        grammar = self._model.special_texts.spelled(grammar)
+        within = request.wishes.grammar_within
+        async with in_time(request.limits.to_first_token):
+            if within is not None:
+                within = self._model.special_texts.spelled(within)
+                await self._grammars.check(within, request.caller)
+            await self._grammars.check(grammar, request.caller)
+        return grammar
 
 
 def _max_tokens(wishes: Wishes, num_prompt_tokens: int, *, limit: int) -> int:

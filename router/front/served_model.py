@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cluster.errors import UnknownModel
 from cluster.models.hf.generation_defaults import GenerationDefaults
 from router.front.inline_limit import InlineLimit
+from router.grammar.spelled import SpecialTexts
 from router.text.tokenizer import ChatTemplate, Tokenizer
 from router.tools.detection import Manners
 
@@ -35,6 +36,8 @@ class ServedModel:
     """How it writes what is no text: calls of tools, thoughts."""
     inline: InlineLimit = InlineLimit()
     """What of its texts the event loop encodes itself."""
+    special_texts: SpecialTexts = SpecialTexts()
+    """Of all its special tokens, which a grammar's text may be taken for."""
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -8,6 +8,8 @@ router/tools reads as the same calls.
 | mistral | `[TOOL_CALLS]N[ARGS]{..}` where `[ARGS]` is a token, else `[TOOL_CALLS][{..}, {..}]` |
 | deepseek_v3 | in a list of calls, with a block of json (V3) or without one (V3.1) |
 | qwen3_coder | `<tool_call><function=N><parameter=K>V</parameter></function></tool_call>` |
+| pythonic | `[N(K=V, K=V), N()]` |
+| gemma | `<start_function_call>call:N{K:<escape>V<escape>,K:V}<end_function_call>` |
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from router.grammar.call_terms import Terms, quoted
+from router.grammar.gemma_values import GemmaValues, gemma_rules
 from router.grammar.json_schema import json_in_lark
-from router.grammar.limits import refuse
+from router.grammar.python_arguments import python_arguments, python_rules
 from router.grammar.tagged_values import TEXT_RULES, tagged_parameters
 
 SPACES = "WS"
@@ -61,16 +64,9 @@ SyntaxMaker = Callable[[Sequence[Function], Terms], CallSyntax]
 
 
 def syntax_of(family: str, functions: Sequence[Function], terms: Terms) -> CallSyntax:
-    """`family`: a word of --tool-format. Raises InvalidRequest for one that has no exact grammar,
-    and for a schema that cannot be followed."""
-    make = _MAKERS.get(family)
-    if make is None:
-        refuse(
-            "calls cannot be forced, and functions not be strict, where they are written as "
-            f"{family}; leave out tool_choice and strict",
-            "tools",
-        )
-    return make(functions, terms)
+    """`family`: a word of --tool-format. Raises InvalidRequest for a schema that cannot be
+    followed."""
+    return _MAKERS[family](functions, terms)
 
 
 def _arguments(function: Function) -> str:
@@ -164,10 +160,45 @@ def _tagged(function: Function, terms: Terms) -> str:
     return " ".join([opening, *parameters, quoted("</function>")])
 
 
+def _pythonic(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+    calls, rules = list[str](), python_rules()
+    for index, each in enumerate(functions):
+        inner, more = python_arguments(each.schema, f"args_{index}", param=each.param)
+        calls.append(f'({quoted(each.name + "(")} {inner} ")")')
+        rules += more
+    return CallSyntax(
+        trigger="<|python_start|>",
+        opening='"["',
+        calls=calls,
+        between='", "',
+        closing=f'"]" ({terms.word("<|python_end|>")})?',
+        rules=rules,
+        markers=("<|python_start|>",),
+        bare="[",
+    )
+
+
+def _gemma(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+    calls, rules = list[str](), gemma_rules(terms)
+    for index, each in enumerate(functions):
+        values = GemmaValues(each.schema, terms, f"args_{index}", param=each.param)
+        calls.append(f"{quoted(f'call:{each.name}')} {values.arguments}")
+        rules += values.rules
+    return CallSyntax(
+        trigger="<start_function_call>",
+        calls=calls,
+        closing=terms.word("<end_function_call>"),
+        rules=rules,
+        markers=("<start_function_call>",),
+    )
+
+
 _MAKERS: Mapping[str, SyntaxMaker] = {
     "hermes": _hermes,
     "qwen3_coder": _qwen3_coder,
     "llama3_json": _llama3_json,
     "mistral": _mistral,
     "deepseek_v3": _deepseek_v3,
+    "pythonic": _pythonic,
+    "gemma": _gemma,
 }

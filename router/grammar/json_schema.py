@@ -55,13 +55,10 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 """By keyword: values that ask for nothing."""
 _NO_SIBLINGS = ("draft-03", "draft-04", "draft-06", "draft-07")
 """In `$schema`: drafts in which nothing beside a `$ref` counts."""
+_DRAFTS = ("http://json-schema.org/", "https://json-schema.org/")
+"""How the `$schema` of a draft begins. Others may have keywords that nobody here knows."""
 _BESIDE_REF = {"$ref", "title", "description", "default", "examples", "$comment", "deprecated"} | {
-    "readOnly",
-    "writeOnly",
-    "definitions",
-    "$defs",
-    "$schema",
-    "$id",
+    *("readOnly", "writeOnly", "definitions", "$defs", "$schema", "$id"),
 }
 
 
@@ -117,7 +114,7 @@ def json_in_lark(
 
 def schema_in(grammar: Grammar) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `schema_grammar` has made of a schema, and its words for whitespace."""
-    whole = dict(msgspec.json.decode(grammar.text)["grammars"][0]["json_schema"])
+    whole = dict(msgspec.json.decode(grammar.text)["grammars"][-1]["json_schema"])
     return whole, whole.pop("x-guidance")
 
 
@@ -162,7 +159,9 @@ class _Walk:
     def __post_init__(self) -> None:
         self.exclusions = Exclusions(self._resolved, self.budget)
         stated = self.root.get("$schema") if isinstance(self.root, dict) else None
-        self.is_old = isinstance(stated, str) and any(draft in stated for draft in _NO_SIBLINGS)
+        if stated is not None and not str(stated).startswith(_DRAFTS):
+            refuse(f"{self.param}: `$schema` is {str(stated)[:80]!r}, no draft", self.param)
+        self.is_old = any(draft in str(stated) for draft in _NO_SIBLINGS)
 
     def checked(self, node: Any, place: str, depth: int) -> Any:
         """`place`: a JSON pointer, for messages."""

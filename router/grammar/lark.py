@@ -60,7 +60,8 @@ def choice_grammar(choices: Sequence[str], *, param: str) -> Grammar:
 
 def choices_in(grammar: Grammar) -> list[str]:
     """The inverse of `choice_grammar`."""
-    decoder, found, end = json.JSONDecoder(), list[str](), len("start: ")
+    decoder, found = json.JSONDecoder(), list[str]()
+    end = grammar.text.index("start: ") + len("start: ")
     while end < len(grammar.text):
         choice, end = decoder.raw_decode(grammar.text, end)
         found.append(choice)

@@ -1,7 +1,7 @@
 """Parameters between tags, one by one: a text as it is, everything else as JSON.
 
-Which of the two a value is read as, its schema's types say. So only schemas are followed of which
-that can be said: an object with `properties`, in their order, and nothing beside them.
+Which of the two a value is read as, its schema's types say (separate_values.py: which schemas are
+followed). Of a function that takes anything, any name and text may come.
 """
 
 from __future__ import annotations
@@ -9,48 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from router.grammar.call_terms import ANY, quoted, regex
 from router.grammar.json_schema import json_in_lark, target_of
 from router.grammar.limits import MAX_GRAMMAR_BYTES, check_at_most, refuse
+from router.grammar.separate_values import WORDS, by_itself, properties_of
 
 _END = "</parameter>"
-TEXT_RULES = ("raw_text[lazy]: RAW_TEXT", f"RAW_TEXT: /{ANY}{regex(_END)}/")
-MAX_NAME_CHARS = 256
-_DEFS = ("$defs", "definitions")
-_WORDS = frozenset(
-    {"title", "description", "default", "examples", "$comment", "deprecated", "$schema", "$id"}
+TEXT_RULES = (
+    "raw_text[lazy]: RAW_TEXT",
+    f"RAW_TEXT: /{ANY}{regex(_END)}/",
+    r"PARAMETER: /<parameter=[A-Za-z0-9_.\-]{1,64}>\n/",
 )
-"""What says nothing of values."""
-_OF_OBJECTS = _WORDS | {"type", "properties", "required", "additionalProperties", *_DEFS}
+_ANYTHING = r'(PARAMETER raw_text "\n")*'
+MAX_NAME_CHARS = 256
 
 
 def tagged_parameters(
     schema: dict[str, Any], kinds: Mapping[str, frozenset[str]], *, param: str
 ) -> list[str]:
     """Terms, in order. Raises InvalidRequest naming what cannot be written so."""
-    if beside := sorted(schema.keys() - _OF_OBJECTS):
-        refuse(f"{param}: `{beside[0]}` is not supported where parameters have tags", param)
-    _check_refs(schema, param)
-    properties = schema.get("properties", {})
-    required = schema.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list):
-        refuse(f"{param}: properties must be an object, and required a list", param)
-    if missing := [name for name in required if name not in properties]:
-        refuse(f"{param}: {str(missing[0])[:80]!r} is required, but no property", param)
-    json_in_lark(schema, param=param)  # within the limits as a whole
+    properties = properties_of(schema, param=param, where="parameters have tags")
+    if properties is None:
+        return [_ANYTHING]
     terms, num_bytes = list[str](), 0
-    for name in properties:
-        term = _parameter(name, schema, kinds.get(name, frozenset()), param)
-        terms.append(term + _times(name in required))
+    for each in properties:
+        term = _parameter(each.name, schema, kinds.get(each.name, frozenset()), param)
+        terms.append(term + ("" if each.is_required else "?"))
         num_bytes += len(term)  # each has the definitions that it may need: not all are written
         check_at_most(num_bytes, MAX_GRAMMAR_BYTES, "bytes of parameters", param)
     return terms
-
-
-def _times(is_required: bool) -> str:
-    return "" if is_required else "?"
 
 
 def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: str) -> str:
@@ -59,7 +46,7 @@ def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: st
     opening, closing = quoted(f"<parameter={name}>\n"), quoted(f"\n{_END}\n")
     schema = root["properties"][name]
     if kinds and "string" not in kinds:
-        value = json_in_lark(_by_itself(schema, root), param=param)
+        value = json_in_lark(by_itself(schema, root), param=param)
         return f"({opening} {value} {closing})"
     if _takes_any_text(schema, root, set()):
         return f'({opening} raw_text "\\n")'
@@ -71,13 +58,6 @@ def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: st
             param,
         )
     return f"({opening} ({' | '.join(map(quoted, texts))}) {closing})"
-
-
-def _by_itself(schema: Any, root: dict[str, Any]) -> Any:
-    """With the definitions, where it may need any."""
-    if b'"$ref"' not in msgspec.json.encode(schema):
-        return schema
-    return {**schema, **{key: root[key] for key in _DEFS if key in root}}
 
 
 def _is_kept(text: str, kinds: frozenset[str]) -> bool:
@@ -94,7 +74,7 @@ def _takes_any_text(schema: Any, root: dict[str, Any], seen: set[int]) -> bool:
     if not isinstance(schema, dict) or id(schema) in seen:
         return False
     seen.add(id(schema))
-    if schema.keys() - _WORDS - {"type", "anyOf"}:
+    if schema.keys() - WORDS - {"type", "anyOf"}:
         return False
     types = schema.get("type", "string")
     if "string" not in (types if isinstance(types, list) else [types]):
@@ -109,7 +89,7 @@ def _texts_of(schema: Any, root: dict[str, Any], seen: set[int]) -> list[str]:
     if not isinstance(schema, dict) or id(schema) in seen:
         return []
     seen.add(id(schema))
-    known = schema.keys() - _WORDS - {"type"}
+    known = schema.keys() - WORDS - {"type"}
     if known == {"enum"} and isinstance(schema["enum"], list):
         return [each for each in schema["enum"] if isinstance(each, str)]
     if known == {"const"}:
@@ -117,16 +97,3 @@ def _texts_of(schema: Any, root: dict[str, Any], seen: set[int]) -> list[str]:
     if known == {"anyOf"} and isinstance(schema["anyOf"], list):
         return [text for each in schema["anyOf"] for text in _texts_of(each, root, seen)]
     return []
-
-
-def _check_refs(value: Any, param: str) -> None:
-    """Each property is a schema of its own: what leads elsewhere leads nowhere there."""
-    if isinstance(value, list):
-        for each in value:
-            _check_refs(each, param)
-    elif isinstance(value, dict):
-        target = value.get("$ref")
-        if isinstance(target, str) and not target.startswith(("#/$defs/", "#/definitions/")):
-            refuse(f"{param}: `$ref` {target[:80]!r} leads to no definition", param)
-        for each in value.values():
-            _check_refs(each, param)

@@ -27,7 +27,7 @@ from router.front.generation_request import (
 from router.front.prompt_encoding import check_num_tokens
 from router.front.served_model import ServedModel
 from router.front.text_work import SplitBody
-from router.grpc_front.answer_format import grammar_in
+from router.grpc_front.asked_form import grammar_in
 from router.tenants.tenant import Tenant
 
 

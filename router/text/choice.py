@@ -45,6 +45,8 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False):
     tokens: tuple[ShownToken, ...]
     finish_reason: FinishReason | None
     num_tokens: int
+    stop: str | None = None
+    """The stop string that ended the choice, with its finish reason."""
 
 
 class _Pending(msgspec.Struct, frozen=True, gc=False):
@@ -220,7 +222,8 @@ class ChoiceText:
         self, text: str, items: Sequence[_Pending], reason: FinishReason | None
     ) -> TextDelta:
         shown = tuple([self._shown(item) for item in items]) if items else ()
-        return TextDelta(self._choice, text, shown, reason, self._count.num_tokens)
+        stop = None if reason is None else self._matcher.match
+        return TextDelta(self._choice, text, shown, reason, self._count.num_tokens, stop)
 
     def _shown(self, item: _Pending) -> ShownToken:
         return ShownToken(item.token, item.start_chars, self._is_shown(item))

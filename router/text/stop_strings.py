@@ -94,6 +94,8 @@ class StopMatcher:
         self._state = 0
         self._held = ""
         self.matched = False
+        self.match: str | None = None
+        """The stop string, once it has come."""
 
     def feed(self, text: str) -> str:
         """The text that may be shown now. Not to be called after `matched`."""
@@ -117,5 +119,6 @@ class StopMatcher:
 
     def _stop_at(self, whole: str, length: int) -> str:
         self.matched = True
+        self.match = whole[len(whole) - length :]
         self._held = ""
         return whole if self._includes_match else whole[: len(whole) - length]

@@ -22,7 +22,6 @@ from cluster.logs import get_logger
 from cluster.tracing.context import context_from_wire
 from protos import generation_pb2, worker_pb2
 from router.fleet.request_stream import RequestStream
-from router.vllm.answer_format import check_version
 from router.vllm.cache_doubts import CacheDoubts, late_reads_of
 from router.vllm.completion_body import COMPLETIONS, completion_body, decode_body
 from router.vllm.kept_blocks import Belief, KeptBlocks, LateRead
@@ -30,6 +29,7 @@ from router.vllm.prefill_request import PrefillRequest
 from router.vllm.relay import Relay
 from router.vllm.server import VllmServer
 from router.vllm.servers import ServerPair
+from router.vllm.structured_outputs import check_version
 from router.vllm.wire import NO_HEADERS, SentHeaders
 
 TRANSPORT = "vllm/nixl"

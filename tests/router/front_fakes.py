@@ -36,6 +36,7 @@ from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
+from router.front.text_work import TextWork
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.telemetry.resume_metrics import ResumeMetrics
 from router.text.choice_count import ChoiceCount, new_counts
@@ -363,10 +364,11 @@ async def running_front(
     ignores_unknown: bool = False,
     keeps_streams: bool = False,
     model: ServedModel | None = None,
+    texts: TextWork | None = None,
 ) -> AsyncIterator[Front]:
     model = model or byte_model()
     source = FakeSource(script or says("Hello world"))
-    texts = InProcessText(model, ignores_unknown=ignores_unknown)
+    texts = texts or InProcessText(model, ignores_unknown=ignores_unknown)
     pipeline = CompletionPipeline(model, source, texts)
     in_flight = Lifespan.opened("router")
     readiness = FakeReadiness()

@@ -28,8 +28,6 @@ class GatheredParts:
         self._content: list[str] = []
         self._thought: list[str] = []
         self._calls: dict[int, GatheredCall] = {}
-        self.has_broken = False
-        """Something was begun that is no call."""
 
     @property
     def content(self) -> str:
@@ -60,5 +58,4 @@ class GatheredParts:
                     self._calls[index].pieces.append(text)
                 case CallBroken(index=index, raw=raw):
                     del self._calls[index]
-                    self.has_broken = True
                     self._content.append(raw)

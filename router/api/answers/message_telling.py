@@ -14,7 +14,8 @@ from cluster.errors import SplitserveError
 from cluster.generation import FinishReason
 from cluster.identity import unique_hex
 from router.api.answers.bodies import UsageBody
-from router.api.answers.gathered_parts import GatheredCall, GatheredParts
+from router.api.answers.ending import NO_END, Ending
+from router.api.answers.gathered_parts import GatheredParts
 from router.api.answers.message_error import message_error_body
 from router.api.answers.shape import Envelope
 from router.api.answers.telling_shape import event
@@ -41,22 +42,19 @@ class MessageTelling:
         self._parsing = parsing
         self._index = -1
         self._open: str | None = None
-        self._has_called = False
-        self._has_broken = False
 
     def begin(self, usage: UsageBody) -> bytes:
         """See Telling."""
-        message = self._message([], None, usage)
+        message = self._message([], NO_END, usage)
         return event("message_start", {"type": "message_start", "message": message})
 
     def take(self, parts: Sequence[AnswerPart]) -> bytes:
         """See Telling."""
         return b"".join(self._told(part) for part in parts)
 
-    def end(self, reason: FinishReason | None, usage: UsageBody) -> bytes:
+    def end(self, ending: Ending, usage: UsageBody) -> bytes:
         """See Telling."""
-        has_called = self._has_called and not self._has_broken
-        delta = {"stop_reason": _stop_reason(reason, has_called), "stop_sequence": None}
+        delta = {"stop_reason": _stop_reason(ending), "stop_sequence": ending.stop}
         told = {"type": "message_delta", "delta": delta, "usage": _usage(usage)}
         return b"".join(
             (
@@ -70,23 +68,17 @@ class MessageTelling:
         """See Telling."""
         return b"event: error\ndata: %b\n\n" % message_error_body(error, self._envelope.id)
 
-    def whole(self, parts: GatheredParts, reason: FinishReason | None, usage: UsageBody) -> bytes:
+    def whole(self, parts: GatheredParts, ending: Ending, usage: UsageBody) -> bytes:
         """See Telling."""
-        calls = [(call, _input_of(call)) for call in parts.calls]
-        broken = [call.arguments for call, given in calls if given is None]
-        content = "".join((parts.content, *broken))
         blocks: list[dict[str, Any]] = []
         if parts.thought:
             blocks.append({"type": _THINKING, "thinking": parts.thought, "signature": ""})
-        if content:
-            blocks.append({"type": _TEXT, "text": content, "citations": None})
-        for call, given in calls:
-            if given is not None:
-                blocks.append(
-                    {"type": _TOOL, "id": self._new_id(), "name": call.name, "input": given}
-                )
-        has_called = bool(calls) and not broken and not parts.has_broken
-        return msgspec.json.encode(self._message(blocks, _stop_reason(reason, has_called), usage))
+        if parts.content:
+            blocks.append({"type": _TEXT, "text": parts.content, "citations": None})
+        for call in parts.calls:
+            given = msgspec.Raw(call.arguments.encode())  # JSON, as readers of calls tell them
+            blocks.append({"type": _TOOL, "id": self._new_id(), "name": call.name, "input": given})
+        return msgspec.json.encode(self._message(blocks, ending, usage))
 
     def _told(self, part: AnswerPart) -> bytes:
         match part:
@@ -96,7 +88,6 @@ class MessageTelling:
                 opened = self._in(_THINKING, {"thinking": "", "signature": ""})
                 return opened + self._delta("thinking_delta", thinking=text)
             case CallBegun(name=name):
-                self._has_called = True
                 return self._close() + self._in(
                     _TOOL, {"id": self._new_id(), "name": name, "input": {}}
                 )
@@ -105,7 +96,6 @@ class MessageTelling:
             case CallEnded():
                 return self._close()
             case CallBroken(rest=rest):
-                self._has_broken = True
                 return self._close() + (self._told(Content(rest)) if rest else b"")
 
     def _in(self, kind: str, beginning: dict[str, Any]) -> bytes:
@@ -132,7 +122,7 @@ class MessageTelling:
         return event("content_block_stop", told)
 
     def _message(
-        self, blocks: list[dict[str, Any]], reason: str | None, usage: UsageBody
+        self, blocks: list[dict[str, Any]], ending: Ending, usage: UsageBody
     ) -> dict[str, Any]:
         return {
             "id": self._envelope.id,
@@ -140,8 +130,8 @@ class MessageTelling:
             "role": "assistant",
             "model": self._envelope.model,
             "content": blocks,
-            "stop_reason": reason,
-            "stop_sequence": None,
+            "stop_reason": _stop_reason(ending),
+            "stop_sequence": ending.stop,
             "usage": _usage(usage),
         }
 
@@ -150,18 +140,12 @@ class MessageTelling:
         return new_call_id(self._parsing.tools, unique_hex)
 
 
-def _input_of(call: GatheredCall) -> dict[str, Any] | None:
-    """None: what was written is no object, and the call is a broken one."""
-    try:
-        return msgspec.json.decode(call.arguments, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-
-
-def _stop_reason(reason: FinishReason | None, has_called: bool) -> str:
-    if reason is FinishReason.LENGTH:
-        return "max_tokens"
-    return "tool_use" if has_called else "end_turn"
+def _stop_reason(ending: Ending) -> str | None:
+    if ending.reason is not FinishReason.STOP:
+        return None if ending.reason is None else "max_tokens"
+    if ending.stop is not None:
+        return "stop_sequence"
+    return "tool_use" if ending.has_called else "end_turn"
 
 
 def _usage(usage: UsageBody) -> dict[str, int]:

@@ -16,6 +16,7 @@ from router.api.answers.bodies import (
     ToolCallDelta,
 )
 from router.api.answers.chat_shape import ChatShape, GatheredChat
+from router.api.answers.ending import NO_END, Ending
 from router.api.answers.gathered_parts import GatheredParts
 from router.api.answers.shape import GatheredChoice
 from router.text.choice import TextDelta
@@ -72,7 +73,7 @@ class ParsedChatShape(ChatShape):
                 told.content = ""
         if told == _NOTHING and delta.finish_reason is None and not delta.tokens:
             return None
-        reason = self.finish_reason(index, delta.finish_reason)
+        reason = self.finish_reason(index, delta)
         return ChatChunkChoice(index, told, self.logprobs(delta.tokens), reason)
 
     def gathered(self, index: int) -> GatheredChoice:
@@ -92,11 +93,19 @@ class ParsedChatShape(ChatShape):
             self._thoughts.count(index, delta, parser)
         return parts
 
-    def finish_reason(self, index: int, reason: FinishReason | None) -> str | None:
+    def ending(self, index: int, delta: TextDelta) -> Ending:
+        """Of a choice whose `parts` were taken with this delta."""
+        if delta.finish_reason is None:
+            return NO_END
+        has_called = self._parsers[index].has_called
+        return Ending(reason=delta.finish_reason, has_called=has_called, stop=delta.stop)
+
+    def finish_reason(self, index: int, delta: TextDelta) -> str | None:
         """`call_reason` for an answer that ends with its calls whole."""
-        if reason is FinishReason.STOP and self._parsers[index].has_called:
+        ending = self.ending(index, delta)
+        if ending.reason is FinishReason.STOP and ending.has_called:
             return self._call_reason
-        return reason
+        return ending.reason
 
     def message(self, parts: GatheredParts) -> ParsedMessage:
         """In one piece."""
@@ -160,7 +169,7 @@ class _GatheredParsed(GatheredChat):
         """See GatheredChoice."""
         super().add(delta)
         self._parts.add(self._shape.parts(self._index, delta))
-        self._reason = self._shape.finish_reason(self._index, delta.finish_reason)
+        self._reason = self._shape.finish_reason(self._index, delta)
 
     def whole(self) -> ChatChoice:
         """See GatheredChoice."""

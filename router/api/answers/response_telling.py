@@ -15,6 +15,7 @@ from cluster.errors import SplitserveError, status_of
 from cluster.generation import FinishReason
 from cluster.identity import unique_hex
 from router.api.answers.bodies import UsageBody
+from router.api.answers.ending import Ending
 from router.api.answers.gathered_parts import GatheredParts
 from router.api.answers.shape import Envelope
 from router.api.answers.telling_shape import event
@@ -58,9 +59,9 @@ class ResponseTelling:
         """See Telling."""
         return b"".join(self._told(part) for part in parts)
 
-    def end(self, reason: FinishReason | None, usage: UsageBody) -> bytes:
+    def end(self, ending: Ending, usage: UsageBody) -> bytes:
         """See Telling."""
-        status = "incomplete" if reason is FinishReason.LENGTH else "completed"
+        status = _status(ending)
         return self._close(status) + self._state(f"response.{status}", status, usage)
 
     def failed(self, error: SplitserveError) -> bytes:
@@ -69,9 +70,9 @@ class ResponseTelling:
         closed = self._close("incomplete")
         return closed + self._state("response.failed", "failed", error=told)
 
-    def whole(self, parts: GatheredParts, reason: FinishReason | None, usage: UsageBody) -> bytes:
+    def whole(self, parts: GatheredParts, ending: Ending, usage: UsageBody) -> bytes:
         """See Telling."""
-        status = "incomplete" if reason is FinishReason.LENGTH else "completed"
+        status = _status(ending)
         if parts.thought:
             self._output.append(self._text_item(_REASONING, parts.thought, status="completed"))
         if parts.content:
@@ -204,6 +205,10 @@ def response_telling(
 ) -> functools.partial[ResponseTelling]:
     """Makes the telling of an answer to a request that said this."""
     return functools.partial(ResponseTelling, asked)
+
+
+def _status(ending: Ending) -> str:
+    return "incomplete" if ending.reason is FinishReason.LENGTH else "completed"
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import msgspec
 
 from cluster.errors import SplitserveError
-from cluster.generation import FinishReason
 from router.api.answers.bodies import UsageBody
+from router.api.answers.ending import Ending
 from router.api.answers.gathered_parts import GatheredParts
 from router.api.answers.parsed_chat_shape import ParsedChatShape
 from router.api.answers.shape import Envelope
@@ -29,7 +29,7 @@ class Telling(Protocol):
         """What is new; nothing at all for nothing."""
         ...
 
-    def end(self, reason: FinishReason | None, usage: UsageBody) -> bytes:
+    def end(self, ending: Ending, usage: UsageBody) -> bytes:
         """After everything else."""
         ...
 
@@ -37,7 +37,7 @@ class Telling(Protocol):
         """Instead of the end."""
         ...
 
-    def whole(self, parts: GatheredParts, reason: FinishReason | None, usage: UsageBody) -> bytes:
+    def whole(self, parts: GatheredParts, ending: Ending, usage: UsageBody) -> bytes:
         """The body of an answer in one piece."""
         ...
 

@@ -11,6 +11,7 @@ from cluster.sampling import SamplingParams
 from router.api.answers.chat_shape import ChatShape
 from router.api.answers.parsed_chat_shape import TOOL_CALLS, ParsedChatShape
 from router.api.reading import sampling
+from router.api.reading.answer_forms import forms_of
 from router.api.reading.called_form import called_form, named_in
 from router.api.reading.chat_messages import predicted_text, to_pairs
 from router.api.reading.decode import decode, decode_known
@@ -125,6 +126,7 @@ class ChatReader:
         logprobs = sampling.logprobs_of_chat(request)
         prompt_logprobs = sampling.prompt_logprobs_of(request)
         parsing = self._parsing(request)
+        forms = forms_of(request, self._model, form)
         return Plan(
             prompts=prompts,
             wishes=Wishes(
@@ -133,9 +135,10 @@ class ChatReader:
                     self._model.defaults,
                     logprobs=logprobs,
                     prompt_logprobs=prompt_logprobs,
-                    form=None if form is None else form.plain,
+                    form=forms.plain,
                 ),
-                grammar_in_thought=None if form is None else form.in_thought,
+                grammar_in_thought=forms.in_thought,
+                grammar_within=forms.within,
                 max_tokens=sampling.max_tokens_of_chat(request),
                 seed=sampling.seed_of(request),
                 default_max_tokens=self._model.defaults.max_new_tokens,

@@ -28,7 +28,7 @@ from router.api.reading.tool_schema import (
 )
 from router.api.reading.translated_reader import MakeTelling, TranslatedReader
 from router.front.chat_rules import check_num_messages
-from router.front.generation_request import TokenPrompt
+from router.front.generation_request import TokenPrompt, check_stops
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
 
@@ -85,12 +85,7 @@ def chat_of(asked: MessagesRequest, model: ServedModel) -> ChatRequest:
             raise InvalidRequest(
                 f"{name} is not supported by this server; leave it out", param=name
             )
-    if asked.stop_sequences:
-        raise InvalidRequest(
-            "stop_sequences is not supported by this server, which does not learn which of them "
-            "ended an answer; leave it out",
-            param="stop_sequences",
-        )
+    stops = check_stops(tuple(asked.stop_sequences or ()), "stop_sequences")
     check_num_messages(len(asked.messages))
     choice = asked.tool_choice
     messages = [*_system(asked), *_turns(asked.messages)]
@@ -102,6 +97,7 @@ def chat_of(asked: MessagesRequest, model: ServedModel) -> ChatRequest:
         temperature=asked.temperature,
         top_p=asked.top_p,
         top_k=asked.top_k,
+        stop=list(stops) or None,
         tools=None if asked.tools is None else [_tool(tool) for tool in asked.tools],
         tool_choice=None if choice is None else _choice(choice),
         parallel_tool_calls=False if choice and choice.disable_parallel_tool_use else None,

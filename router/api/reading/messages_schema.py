@@ -70,6 +70,7 @@ class MessagesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tools: list[MessageTool] | None = None
     tool_choice: MessageToolChoice | None = None
     thinking: ThinkingWish | None = None
+    stop_sequences: list[str] | None = None
 
     # Accepted, without effect here.
     metadata: Any = None
@@ -78,7 +79,6 @@ class MessagesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     # Refused by name.
     thread: Any = None
-    stop_sequences: list[str] | None = None
     output_config: Any = None
     container: Any = None
     mcp_servers: Any = None

@@ -40,6 +40,7 @@ _REFUSED = (
     "context_management",
     "resumable",
 )
+_UNFINISHED = ("in_progress", "incomplete")
 _TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text"})
 
 
@@ -84,9 +85,10 @@ def chat_of(asked: ResponsesRequest) -> ChatRequest:
     if asked.truncation not in (None, "disabled"):
         raise InvalidRequest("truncation must be disabled; leave it out", param="truncation")
     choice = asked.tool_choice
+    messages = _messages(asked)
     return ChatRequest(
         model=asked.model,
-        messages=_messages(asked),
+        messages=messages,
         max_tokens=asked.max_output_tokens,
         stream=asked.stream,
         temperature=asked.temperature,
@@ -97,7 +99,23 @@ def chat_of(asked: ResponsesRequest) -> ChatRequest:
         reasoning_effort=None if asked.reasoning is None else asked.reasoning.effort,
         metadata=asked.metadata,
         response_format=_format(asked.text),
+        continue_final_message=_is_begun(asked.input, messages[-1]) or None,
     )
+
+
+def _is_begun(said: str | list[InputItem], message: ChatMessage) -> bool:
+    """The last item, which `message` has become, is an answer that was cut: this one goes on with
+    it. After all others a new one begins, as OpenAI has it. Raises InvalidRequest where the last is
+    a call that nobody has answered."""
+    if isinstance(said, str):
+        return False
+    last = said[-1]
+    if last.type == "function_call":
+        raise InvalidRequest(
+            "input ends with a function_call; send its function_call_output as well", param="input"
+        )
+    is_cut = last.type == "message" and last.status in _UNFINISHED
+    return is_cut and message.role == "assistant" and bool(message.content)
 
 
 def _messages(asked: ResponsesRequest) -> list[ChatMessage]:

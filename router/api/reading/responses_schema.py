@@ -20,6 +20,8 @@ class InputItem(msgspec.Struct, kw_only=True):
 
     type: str = "message"
     role: str | None = None
+    status: str | None = None
+    """Of a message of the assistant: one that is not `completed` may be gone on with."""
     content: str | list[InputPart] | None = None
     call_id: str | None = None
     name: str | None = None

@@ -33,13 +33,14 @@ def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
     thoughts = _thoughts_of(request, model)
     functions = offered(request)
     if _has_form(request):
-        thoughts = None  # the form holds from the first character on
         if functions:
             raise InvalidRequest(
                 "response_format and structured_outputs leave no room for calls; leave tools out, "
                 "or send tool_choice: none",
                 param="tools",
             )
+        if not thinks_first(request):
+            thoughts = None  # the form holds from the first character on
     if thoughts is None and not functions:
         return None
     return Parsing(
@@ -49,6 +50,11 @@ def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
         kinds=kinds_of(functions),
         only_first_call=request.parallel_tool_calls is False,
     )
+
+
+def thinks_first(request: ChatRequest) -> bool:
+    """A model that thinks does so before it keeps to a form: where its thoughts are told apart."""
+    return request.reasoning_format != "none" and not request.resumable
 
 
 def _has_form(request: ChatRequest) -> bool:

@@ -178,6 +178,28 @@ async def test_a_model_that_never_thinks_may_be_told_not_to() -> None:
         )
 
 
+@pytest.mark.parametrize("text", ["I say STOP and more", f"{CALL}STOP"])
+async def test_a_stop_sequence_ends_an_answer_and_is_named(text: str) -> None:
+    wishes: Any = {"model": MODEL, "max_tokens": 200, "messages": ASK, "tools": WEATHER}
+    wishes["stop_sequences"] = ["never", "STOP"]
+    async with asking(says(text)) as (client, _):
+        whole = await client.messages.create(**wishes)
+        async with client.messages.stream(**wishes) as stream:
+            streamed = await stream.get_final_message()
+    for answer in (whole, streamed):
+        assert answer.stop_reason == "stop_sequence" and answer.stop_sequence == "STOP"
+        assert [block.type for block in answer.content] == ["tool_use" if CALL in text else "text"]
+    assert CALL in text or getattr(whole.content[0], "text", "") == "I say "
+
+
+async def test_stop_sequences_that_do_not_come_change_nothing() -> None:
+    async with asking(says("Hello")) as (client, _):
+        answer = await client.messages.create(
+            model=MODEL, max_tokens=50, messages=ASK, stop_sequences=["x"]
+        )
+    assert answer.stop_reason == "end_turn" and answer.stop_sequence is None
+
+
 async def test_an_answer_that_is_cut_says_so() -> None:
     async with asking(says("Hello", ends_with_eos=False)) as (client, _):
         answer = await client.messages.create(model=MODEL, max_tokens=5, messages=ASK)
@@ -187,7 +209,8 @@ async def test_an_answer_that_is_cut_says_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"stop_sequences": ["x"]}, "stop_sequences .* which of them"),
+        ({"stop_sequences": ["x"] * 17}, "stop_sequences has 17"),
+        ({"stop_sequences": [""]}, "a stop string has 0"),
         ({"thinking": {"type": "disabled"}}, "no switch"),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "budget_tokens"),
         ({"thinking": {"type": "often"}}, "thinking.type is 'often'"),

@@ -183,13 +183,19 @@ def _with(parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "parameters": parameters, **more}}
 
 
-@pytest.mark.parametrize("family", ["pythonic", "gemma"])
-async def test_a_model_whose_calls_have_no_grammar_refuses_by_name(family: str) -> None:
-    async with asking("x", family) as (client, front):
-        for wishes in ({"tool_choice": "required", "tools": [WEATHER]}, {"tools": [STRICT]}):
-            with pytest.raises(openai.BadRequestError, match=family) as refused:
-                await client.chat.completions.create(model=MODEL, messages=ASK, **wishes)
-    assert refused.value.param == "tools" and not front.source.requests
+PYTHON = '[weather(city="Paris", days=2)]'
+GEMMA = "<start_function_call>call:weather{city:<escape>Paris<escape>,days:2}<end_function_call>"
+
+
+@pytest.mark.parametrize(("family", "call"), [("pythonic", PYTHON), ("gemma", GEMMA)])
+async def test_calls_that_are_no_json_are_asked_for_as_all_others(family: str, call: str) -> None:
+    strict: Any = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    async with asking(call, family) as (client, front):
+        for wishes in ({"tool_choice": "required", "tools": [WEATHER]}, {"tools": [strict]}):
+            answer = await client.chat.completions.create(model=MODEL, messages=ASK, **wishes)
+            assert answer.choices[0].finish_reason == "tool_calls"
+            grammar = grammar_of(front)
+            assert accepts(grammar, call) and not accepts(grammar, call.replace("2", "x"))
 
 
 STRICT: Any = _with({"type": "object", "properties": {}}, strict=True)

@@ -103,6 +103,27 @@ async def test_items_of_an_earlier_answer_become_one_message_and_its_results() -
     assert '+{"tool_call_id": "c1", "name": "weather"}' in prompt
 
 
+@pytest.mark.parametrize(
+    ("status", "end"), [("incomplete", "assistant:Rain"), ("completed", "assistant:Rain\n")]
+)
+async def test_an_answer_that_was_cut_is_gone_on_with_and_after_a_whole_one_comes_another(
+    status: str, end: str
+) -> None:
+    async with asking(" and wind.") as (client, front):
+        last: Any = {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": status,
+            "content": [{"type": "output_text", "text": "Rain", "annotations": []}],
+        }
+        answer = await client.responses.create(
+            model=MODEL, input=[{"role": "user", "content": "Weather?"}, last]
+        )
+    assert answer.output_text.strip() == "and wind."
+    assert bytes(front.source.requests[0].token_ids).decode().endswith(end)
+
+
 async def test_a_response_that_is_cut_is_incomplete_and_a_large_one_is_read_elsewhere() -> None:
     async with asking("Hello", is_whole=False) as (client, _):
         answer = await client.responses.create(
@@ -120,6 +141,7 @@ async def test_a_response_that_is_cut_is_incomplete_and_a_large_one_is_read_else
         ({"input": [{"type": "web_search_call"}]}, "input[0]"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"truncation": "auto"}, "truncation"),
+        ({"input": [{"type": "function_call", "call_id": "1", "name": "f"}]}, "input"),
         ({"extra_body": {"strange": 1}}, "strange"),
     ],
 )

@@ -26,7 +26,7 @@ from router.tools.thoughts import THOUGHT_FORMATS
 from tests.router.grammar.matching import tokenizer
 
 THOUGHTS = THOUGHT_FORMATS[0]
-FORCED = ("hermes", "qwen3_coder", "llama3_json", "mistral", "deepseek_v3")
+FORCED = tuple(FORMATS)
 SCHEMAS: dict[str, dict[str, Any]] = {
     "weather": {
         "type": "object",
@@ -65,6 +65,8 @@ _CLOSERS = (
     "</think>",
     "<tool_call>",
     "[TOOL_CALLS]",
+    "<escape>",
+    "<end_function_call>",
     "Hi",
 )
 MAX_TOKENS = 600

@@ -183,11 +183,19 @@ def test_a_word_that_is_a_special_token_is_never_spelled_by_others() -> None:
         assert matcher.validate_tokens(spelled) < len(spelled)
 
 
-@pytest.mark.parametrize("family", ["pythonic", "gemma"])
-def test_a_family_without_an_exact_grammar_is_refused_by_name(family: str) -> None:
-    with pytest.raises(InvalidRequest, match=family) as refused:
-        grammars(family)
-    assert refused.value.param == "tools"
+@pytest.mark.parametrize("family", FORCED)
+@pytest.mark.parametrize("special", SPECIAL)
+def test_a_function_without_a_schema_is_called_with_anything(family: str, special: bool) -> None:
+    vocabulary, ids = calling.special_vocabulary(family) if special else (None, None)
+    grammar = grammars(family, special=ids, schemas={"now": {"type": "object"}}).plain
+    chance, told = Random(f"any {family} {special}"), list[object]()
+    for _ in range(8):
+        text = calling.walked(grammar, chance, vocabulary, ids)
+        if text is not None:
+            parts, parser = parsed(calling.parsing(family), [text])
+            assert parser.has_called, text
+            told += [arguments for _, arguments in gathered(parts)[0]]
+    assert len(told) >= 4 and all(isinstance(each, dict) for each in told) and any(told)
 
 
 @pytest.mark.parametrize(

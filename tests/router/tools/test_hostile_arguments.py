@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
 import pytest
 
+from cluster.generation import FinishReason
 from router.api.answers.bodies import PromptTokensDetails, UsageBody
+from router.api.answers.ending import Ending
 from router.api.answers.gathered_parts import GatheredParts
 from router.api.answers.message_telling import MessageTelling
 from router.api.answers.shape import Envelope
 from router.tools.answer_parser import Parsing
 from router.tools.formats import FORMATS
-from router.tools.parts import CallArguments, CallBegun, CallEnded
 from tests.router.tools.recorded_calls import NAMES, parsed
 
 KINDS = {"now": {"a": frozenset({"number", "object", "null"})}}
@@ -92,15 +95,21 @@ def test_a_number_beyond_all_floats_is_a_text_and_half_a_character_no_call() -> 
     assert json.loads(pair) == {"a": "\U0001f600"}
 
 
-def test_a_message_tells_a_call_that_it_cannot_read_as_text() -> None:
-    parts = GatheredParts()
-    parts.add([CallBegun(0, "now"), CallArguments(0, '{"a": 1e999}'), CallEnded(0)])
+def test_a_message_tells_arguments_as_they_are_and_a_broken_call_as_text() -> None:
+    number = "9" * 400
     envelope = Envelope(id="msg_1", model="m", fingerprint="f")
     usage = UsageBody(1, 1, 2, PromptTokensDetails(0))
-    told = MessageTelling(envelope, parsing("hermes")).whole(parts, None, usage)
-    message: Any = json.loads(told)
-    assert [block["type"] for block in message["content"]] == ["text"]
-    assert message["content"][0]["text"] == '{"a": 1e999}' and message["stop_reason"] == "end_turn"
+    before, after = WAYS["hermes"]
+    for value, kind, reason in ((number, "tool_use", "tool_use"), ("NaN", "text", "end_turn")):
+        parts, parser = parsed(parsing("hermes"), [before + value + after])
+        whole = GatheredParts()
+        whole.add(parts)
+        ending = Ending(reason=FinishReason.STOP, has_called=parser.has_called)
+        told = MessageTelling(envelope, parsing("hermes")).whole(whole, ending, usage)
+        message: Any = json.loads(told)
+        assert [block["type"] for block in message["content"]] == [kind]
+        assert number.encode() in told or value not in number
+        assert message["stop_reason"] == reason
 
 
 @pytest.mark.parametrize(
@@ -124,6 +133,38 @@ def test_literals_of_a_list_are_what_python_and_json_make_of_them() -> None:
     arguments = json.loads(readable("pythonic", text).calls[0].arguments)
     wanted = [-1, 2.5, True, None, False, None, True]
     assert arguments == {"a": wanted, "b": {"x": [1, "y"]}, "c": -1000.0}
+
+
+def test_names_in_a_list_need_not_be_python_s() -> None:
+    text = '[write-file(text="a"), import(a=1) , write-file(text="b"),]'
+    told = [(call.name, json.loads(call.arguments)) for call in readable("pythonic", text).calls]
+    assert told == [
+        ("write-file", {"text": "a"}),
+        ("import", {"a": 1}),
+        told[0][:1] + ({"text": "b"},),
+    ]
+
+
+def test_texts_in_a_list_are_what_python_and_json_make_of_them() -> None:
+    text = r"""[now(a="\d <\/b> \ud83d\ude00", b=r"\d\/", c='\x41\N{DIGIT ONE}', d=1)]"""
+    arguments = json.loads(readable("pythonic", text).calls[0].arguments)
+    assert arguments == {"a": "\\d </b> \U0001f600", "b": "\\d\\/", "c": "A1", "d": 1}
+
+
+def test_whatever_a_model_writes_python_warns_nobody_of_it() -> None:
+    code = (
+        "from tests.router.tools.recorded_calls import parsed, parsing\n"
+        "print(parsed(parsing('pythonic'), [r'[now(a=\"\\d\", b=1or 2), now(a=\"\\777\")]'])[0])"
+    )
+    command = [sys.executable, "-W", "always", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert "now(a=" in done.stdout and not done.stderr
+
+
+def test_a_list_that_ends_in_an_escape_is_content() -> None:
+    text = '[now(a="x\\'
+    told = readable("pythonic", text)
+    assert (told.calls, told.content) == ([], text)
 
 
 def test_an_answer_has_as_many_calls_as_a_message_may_have() -> None:

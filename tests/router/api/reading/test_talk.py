@@ -23,10 +23,18 @@ def test_nothing_is_looked_for_where_there_is_nothing_to_find() -> None:
     assert parsing_of(request(tools=TOOLS, tool_choice="none"), byte_model()) is None
 
 
-def test_an_answer_of_a_given_form_has_no_thought_and_no_room_for_calls() -> None:
-    found = parsing_of(request(response_format={"type": "text"}), tool_model())
-    assert found is not None and found.thoughts is not None
-    assert parsing_of(request(response_format=SCHEMA), tool_model()) is None
-    assert parsing_of(request(structured_outputs={"regex": "a"}), tool_model()) is None
+def test_a_thought_comes_before_a_given_form_which_has_no_room_for_calls() -> None:
+    forms: tuple[dict[str, object], ...] = (
+        {"response_format": {"type": "text"}},
+        {"response_format": SCHEMA},
+        {"structured_outputs": {"regex": "a"}},
+    )
+    for form in forms:
+        found = parsing_of(request(**form), tool_model())
+        assert found is not None and found.thoughts is not None and found.tools is None
+        assert parsing_of(request(**form), tool_model(thinks="")) is None
+        assert parsing_of(request(**form, reasoning_format="none"), tool_model()) is None
+    found = parsing_of(request(response_format=SCHEMA, resumable=True), tool_model())
+    assert found is None
     with pytest.raises(InvalidRequest, match="leave no room"):
         parsing_of(request(response_format=SCHEMA, tools=TOOLS), tool_model())

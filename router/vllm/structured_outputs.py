@@ -45,7 +45,7 @@ def structured_outputs(grammar: Grammar) -> dict[str, Any]:
         )
     raise InvalidRequest(
         f"vLLM workers do not follow a {grammar.kind} as this server's own do; ask by json, "
-        "json_object or choice",
+        "json_object or choice, and for a model that thinks with reasoning_format: none",
         param=grammar.kind,
     )
 

@@ -1,0 +1,46 @@
+"""Grammars with text that reads like a special token: it is spelled by ordinary tokens.
+
+Where only one text may come, llguidance (1.9.1) takes its tokens for the only ones, and for such a
+text that is the special token, which its own parser then refuses: the answer would fail there. With
+its forcing off every spelling may come, and the special token never does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from cluster.grammar import Grammar
+
+_UNFORCED = '%llguidance {"no_forcing": true}\n'
+_OPTIONS = "%llguidance"
+_INNER = "form"
+
+
+class SpecialTexts:
+    """Of one vocabulary."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        words = sorted(filter(None, texts))
+        self._any = re.compile("|".join(map(re.escape, words))) if words else None
+
+    def spelled(self, grammar: Grammar) -> Grammar:
+        """The same, unless it has such a text, in quotes or in an expression. One that a client
+        writes with escapes (`\\x3c`) is not seen, and one whose Lark has options keeps them."""
+        text = grammar.text
+        if self._any is None or _OPTIONS in text or not self._any.search(text.replace("\\", "")):
+            return grammar
+        return msgspec.structs.replace(grammar, text=_unforced(text))
+
+
+def _unforced(text: str) -> str:
+    if not text.startswith("{"):
+        return _UNFORCED + text
+    grammars = msgspec.json.decode(text)["grammars"]
+    if grammars[0].get("lark_grammar") is None:
+        grammars = [{"lark_grammar": f"start: @{_INNER}"}, {**grammars[0], "name": _INNER}]
+    grammars[0]["lark_grammar"] = _UNFORCED + grammars[0]["lark_grammar"]
+    return json.dumps({"grammars": grammars}, ensure_ascii=False)
