@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import ConfigError
+from cluster.models.pooling import POOLINGS
 from cluster.option_field import endpoint_option, host_option, option
 
 NAMESPACE = "splitserve"
@@ -42,6 +43,18 @@ class ModelOptions:
     )
     served_name: str | None = option(
         None, "the name clients use; default: the alias or folder name"
+    )
+    pooling: str = option(
+        "auto",
+        "what prompts are made into for /v1/embeddings, /v1/score and /v1/rerank: auto (as the "
+        "checkpoint says; a model of text does not pool), none, last or mean (an embedding of any "
+        "model), yes-no (a score, as Qwen3-Reranker gives it)",
+        choices=POOLINGS,
+    )
+    matryoshka: bool = option(
+        False,
+        "embeddings may be cut to the dimensions that a client asks for, though the checkpoint "
+        "does not say that it was trained for that",
     )
 
 

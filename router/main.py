@@ -77,6 +77,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             circle=circle,
             fronted=fronted,
             share=share,
+            pooling="" if model.pooling is None else model.pooling.kind.value,
         )
         if store is not None:
             store.watch(workers.fleet.diary.store_is)
@@ -90,6 +91,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             options.ignores_unknown_fields,
             options.tool_format,
             options.reasoning_format,
+            model.pooling,
         )
         texts = TextWorkers(
             setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep
@@ -136,6 +138,9 @@ def _fronted(card: ModelCard, model: ServedModel) -> FrontedModel:
 
 
 def longest_request_tokens(workers: FleetPlane) -> int | None:
-    """Prompt and completion that the roomiest decode worker can hold; None without one."""
-    decode = workers.fleet.ready(Role.DECODE) or workers.fleet.with_role(Role.DECODE)
-    return max((item.capacity_tokens for item in decode), default=None)
+    """Prompt and completion that the roomiest decode worker can hold, or prompt that a prefill
+    worker can that pools; None without either."""
+    fleet = workers.fleet
+    members = fleet.ready(Role.DECODE) or fleet.with_role(Role.DECODE)
+    members = members or [item for item in fleet.with_role(Role.PREFILL) if item.pooling]
+    return max((item.capacity_tokens for item in members), default=None)

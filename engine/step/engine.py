@@ -38,6 +38,7 @@ from engine.step.telling.draft_price import DraftPrice
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
+from engine.step.telling.pooled_prompts import PooledPrompts
 from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice
 from engine.step.verification import Verification
@@ -176,6 +177,11 @@ class Engine:
         return self._launches is not None and self._launches.in_flight is not None
 
     def _computation_of(self, replica: Replica, masking: Masking) -> Computation:
+        pooled = None
+        if (head := replica.pooled_head) is not None:
+            pooled = PooledPrompts(
+                head, self.table, self.placement, self._writer, clock=self._clock
+            )
         return Computation(
             replica.runner,
             self._batches,
@@ -185,6 +191,7 @@ class Engine:
             masking=masking,
             verification=self._verification,
             writer=self._writer,
+            pooled=pooled,
         )
 
     def _commands_of(self, replica: Replica) -> CommandHandler:

@@ -73,9 +73,11 @@ class FleetPlane:
         circle: CirclePlace | None = None,
         fronted: FrontedModel | None = None,
         share: LoopShare | None = None,
+        pooling: str = "",
     ) -> None:
         """`circle`: where other routers of the same fleet are met; None: there are none.
-        `fronted`: the model, for the vLLM servers named. `share`: see CompletionPipeline."""
+        `fronted`: the model, for the vLLM servers named. `share`: see CompletionPipeline.
+        `pooling`: how its model pools prompts; empty: it does not."""
         self._world, self._share, self._options = world, share or LoopShare(), options
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
@@ -93,6 +95,7 @@ class FleetPlane:
         watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         self.admission = admission = self._new_admission(options, world)
+        self.pooled_admission = self._new_admission(options, world, pooling) if pooling else None
         steps, given_up = steps_of(options.degrade or ""), self.fleet.diary.given_up
         self.degradation = Degradation(steps, world.clock, given_up)
         rules = self._attempt_rules(options, admission)
@@ -107,7 +110,10 @@ class FleetPlane:
         )
         self._sending = self._new_sending(estimates)
         self.source = self._new_dispatcher(admission, rules)
-        self._watching = Watching(self.fleet, estimates, admission, self.metrics, world.clock)
+        self._watching = Watching(
+            *(self.fleet, estimates, admission, self.metrics, world.clock),
+            pooled_admission=self.pooled_admission,
+        )
         self._watching.publish_pressure(options.budgets)
         self._first_look = FirstLook(
             self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
@@ -188,14 +194,17 @@ class FleetPlane:
     def _adapters(self) -> tuple[WorkerAdapter, ...]:
         return () if self._vllm is None else (self._vllm,)
 
-    def _new_admission(self, options: RouterOptions, world: World) -> Admission:
+    def _new_admission(
+        self, options: RouterOptions, world: World, pooling: str = ""
+    ) -> Admission:
         """It looks for room whenever a worker comes, goes or says how it is."""
         limits = options.max_running_requests, options.max_queued_requests
-        room = FleetRoom(self.fleet, world.clock) if options.reserve_room else Unreserved()
+        reserves = options.reserve_room
+        room = FleetRoom(self.fleet, world.clock, pooling) if reserves else Unreserved()
         admission = Admission(*limits, room=room, shares=self._shares_of, clock=world.clock)
         self.fleet.changes.watch(admission.look)
         self.store.watch(lambda change: admission.look())
-        if self.circle is not None:
+        if self.circle is not None and not pooling:
             self.circle.tells_of(admission)
         return admission
 
@@ -216,6 +225,7 @@ class FleetPlane:
             rules=rules,
             degradation=self.degradation,
             share=self._share,
+            pooled_admission=self.pooled_admission,
         )
 
     def _new_circle(self, place: CirclePlace, estimates: Estimates) -> Circle:

@@ -30,7 +30,10 @@ class Watching:
         admission: Admission,
         metrics: RouterMetrics,
         clock: Clock,
+        pooled_admission: Admission | None = None,
     ) -> None:
+        """`pooled_admission`: see Dispatcher."""
+        self._pooled = pooled_admission
         self._fleet = fleet
         self._estimates = estimates
         self._admission = admission
@@ -41,7 +44,12 @@ class Watching:
     def publish_pressure(self, budgets: BudgetOptions) -> None:
         """In the router's metrics; once."""
         pressure = PoolPressure(
-            self._fleet, self._estimates, lambda: self._admission.wait_s, budgets, self._clock
+            self._fleet,
+            self._estimates,
+            lambda: self._admission.wait_s,
+            budgets,
+            self._clock,
+            lambda: 0.0 if self._pooled is None else self._pooled.wait_s,
         )
         self._metrics.registry.register(PressureMetrics(pressure.now))
 

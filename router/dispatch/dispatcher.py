@@ -69,8 +69,12 @@ class Dispatcher:
         rules: AttemptRules,
         degradation: Degradation,
         share: LoopShare,
+        pooled_admission: Admission | None = None,
     ) -> None:
+        """`pooled_admission`: of prompts that are pooled, which wait for other workers than those
+        for tokens; None: of a fleet that does not pool."""
         self._admission = admission
+        self._pooled_admission = pooled_admission or admission
         self._fleet = fleet = sending.fleet
         self._estimates = sending.estimates
         self._metrics = metrics = sending.metrics
@@ -83,9 +87,15 @@ class Dispatcher:
         self._hedging = Hedging(sending, rules.hedge_after)
         self._share = share
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
-        metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
-        queued = admission.queued_by_tenant
-        metrics.classes.watch(lambda p: sum(queued(p).values()), lambda: degradation.num_in_force)
+        lines = {admission, self._pooled_admission}
+        metrics.watch_queue(
+            lambda: sum(line.num_queued for line in lines),
+            lambda: sum(line.num_running for line in lines),
+        )
+        metrics.classes.watch(
+            lambda p: sum(sum(line.queued_by_tenant(p).values()) for line in lines),
+            lambda: degradation.num_in_force,
+        )
         metrics.watch_index(lambda: sending.index.num_blocks)
         metrics.watch_retries(lambda: rules.budget.used_share)
 
@@ -142,21 +152,25 @@ class Dispatcher:
         self._decisions.came(arrival)
         if request.trace is not None:
             request.trace.came(arrival, request.sampling, len(request.token_ids))
-        line_s = self._admission.wait_s
+        line_s = self._admission_of(request).wait_s
         self._degradation.look(line_s)
         self._degradation.check(request.priority, line_s)
         return await self._placed(request)
 
     async def _placed(self, request: RoutedRequest, bill: Bill | None = None) -> AdmissionLease:
         """`bill`: of one that comes again. Raises as above."""
-        asked = asked_by(request, self._desk, self._estimates, self._admission.pricings)
+        admission = self._admission_of(request)
+        asked = asked_by(request, self._desk, self._estimates, admission.pricings)
         asked.bill = bill
         if (arrival := self._decisions.arrival_of(request.request_id)) is not None:
             asked.arrival = arrival
-        place = await self._admission.admit(asked)
+        place = await admission.admit(asked)
         if arrival is not None:
             arrival.course.admitted_s = request.limits.clock()
         return place
+
+    def _admission_of(self, request: RoutedRequest) -> Admission:
+        return self._admission if request.pool is None else self._pooled_admission
 
     @contextmanager
     def _counted(self, request: RoutedRequest) -> Iterator[None]:
@@ -193,15 +207,16 @@ class Dispatcher:
             self._rules,
             request.first_part,
             has_grammar=request.sampling.grammar is not None,
+            pooling=request.pooling,
         )
-        others = Others(self._evacuation, self._admission.preemption)
+        others = Others(self._evacuation, self._admission_of(request).preemption)
         journey = Journey(request, choices, attempts, clock, place, others)
         return journey
 
     async def _decide(self, journey: Journey) -> Decision:
         request, attempts = journey.request, journey.attempts
         try:
-            await self._fleet.wait_for_decode(request.limits.to_first_token)
+            await self._fleet.wait_for_decode(request.limits.to_first_token, request.pooling)
             decision = self._desk.decide(request, attempts.excluded, journey.hold)
         except (ContextTooLong, NoWorker) as error:  # where it has been it was right
             raise attempts.last_error or error from None

@@ -10,8 +10,10 @@ from cluster.errors import RequestTooLarge
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.completion_reader import CompletionReader
 from router.api.reading.detokenize_reader import DetokenizeReader
+from router.api.reading.embeddings_reader import EmbeddingsReader
 from router.api.reading.messages_reader import CountReader, MessagesReader
 from router.api.reading.responses_reader import ResponsesReader
+from router.api.reading.score_reader import RerankReader, ScoreReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.prompt_encoding import encode_prompt
@@ -27,6 +29,9 @@ _Reader = (
     | CompletionReader
     | TokenizeReader
     | DetokenizeReader
+    | EmbeddingsReader
+    | ScoreReader
+    | RerankReader
 )
 _READERS: Final[dict[Door, type[_Reader]]] = {
     Door.CHAT: ChatReader,
@@ -36,6 +41,9 @@ _READERS: Final[dict[Door, type[_Reader]]] = {
     Door.MESSAGES: MessagesReader,
     Door.COUNT_TOKENS: CountReader,
     Door.RESPONSES: ResponsesReader,
+    Door.EMBEDDINGS: EmbeddingsReader,
+    Door.SCORE: ScoreReader,
+    Door.RERANK: RerankReader,
 }
 
 
