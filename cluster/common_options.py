@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import ConfigError
-from cluster.models.pooling import POOLINGS
 from cluster.option_field import endpoint_option, host_option, option
 
 NAMESPACE = "splitserve"
@@ -49,7 +48,7 @@ class ModelOptions:
         "what prompts are made into for /v1/embeddings, /v1/score and /v1/rerank: auto (as the "
         "checkpoint says; a model of text does not pool), none, last or mean (an embedding of any "
         "model), yes-no (a score, as Qwen3-Reranker gives it)",
-        choices=POOLINGS,
+        choices=("auto", "none", "last", "mean", "yes-no"),
     )
     matryoshka: bool = option(
         False,

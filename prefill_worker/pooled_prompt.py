@@ -1,7 +1,7 @@
 """One POOL request: engine events in, one answer out.
 
-    SUBMITTED --Started--> COMPUTING --Pooled--> answered
-        any --RequestEnded with an error--> failed
+SUBMITTED --Started--> COMPUTING --Pooled--> answered
+    any --RequestEnded with an error--> failed
 """
 
 from __future__ import annotations

@@ -105,7 +105,9 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
                 with worker.lifespan.admit():
                     return await pool(request, worker, context, self._clock)
             except SplitserveError as error:
-                _log.warning("a prompt could not be pooled; its router is told", error=error.message)
+                _log.warning(
+                    "a prompt could not be pooled; its router is told", error=error.message
+                )
                 self._count_failure(error)
                 await abort(context, error)
 

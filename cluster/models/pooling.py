@@ -10,9 +10,6 @@ from dataclasses import dataclass, replace
 
 from cluster.errors import ConfigError
 
-POOLINGS = ("auto", "none", "last", "mean", "yes-no")
-"""Words of --pooling."""
-
 
 class PoolingKind(enum.StrEnum):
     """Which rows of the last hidden states count, and what they become."""
@@ -54,9 +51,7 @@ class Pooling:
         return self.kind is PoolingKind.MEAN
 
 
-def resolve_pooling(
-    own: Pooling | None, asked: str, *, matryoshka: bool = False
-) -> Pooling | None:
+def resolve_pooling(own: Pooling | None, asked: str, *, matryoshka: bool = False) -> Pooling | None:
     """`own`: the checkpoint's; `asked`: the word of --pooling. None: the model makes text alone.
 
     Raises ConfigError for words that do not go together with the checkpoint.

@@ -20,12 +20,12 @@ from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
 from engine.step.masking import Masking
 from engine.step.placement import Placement
+from engine.step.pooled_prompts import PooledPrompts
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from engine.step.step_health import StepHealth, is_device_error
 from engine.step.telling.frame_writer import FrameWriter
-from engine.step.telling.pooled_prompts import PooledPrompts
 from engine.step.telling.prompt_scores import PromptScores
 from engine.step.token_choice import TokenChoice
 from engine.step.verification import Verification

@@ -29,6 +29,7 @@ from engine.step.launches import Launches
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
+from engine.step.pooled_prompts import PooledPrompts
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import LaunchedStep, RunAhead
@@ -38,7 +39,6 @@ from engine.step.telling.draft_price import DraftPrice
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
-from engine.step.telling.pooled_prompts import PooledPrompts
 from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice
 from engine.step.verification import Verification

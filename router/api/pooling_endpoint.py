@@ -8,11 +8,11 @@ from router.api.answers import pooled_bodies as bodies
 from router.api.generation_endpoint import HttpContext
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
-from router.api.reading.pooled_rest import PooledReader, PooledRest, rest_of
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.dispatch.time_limits import TimeLimits
 from router.front.body_account import HeldBody
 from router.front.pooled_prompts import PooledPrompts, PooledRequest, PooledValues
+from router.front.pooled_rest import PooledReader, PooledRest, rest_of
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
 from router.telemetry.request_trace import RequestTrace
 

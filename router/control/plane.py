@@ -194,9 +194,7 @@ class FleetPlane:
     def _adapters(self) -> tuple[WorkerAdapter, ...]:
         return () if self._vllm is None else (self._vllm,)
 
-    def _new_admission(
-        self, options: RouterOptions, world: World, pooling: str = ""
-    ) -> Admission:
+    def _new_admission(self, options: RouterOptions, world: World, pooling: str = "") -> Admission:
         """It looks for room whenever a worker comes, goes or says how it is."""
         limits = options.max_running_requests, options.max_queued_requests
         reserves = options.reserve_room

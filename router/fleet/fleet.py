@@ -148,7 +148,9 @@ class Fleet:
         what is missing, in words."""
         if pooling:
             is_there = bool(self.open(Role.PREFILL, pooling))
-            return None if is_there else f"no prefill worker with --pooling {pooling} takes new work"
+            return (
+                None if is_there else f"no prefill worker with --pooling {pooling} takes new work"
+            )
         for item in self._members.values():
             if item.is_decode and item.takes_work:
                 return None

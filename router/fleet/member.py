@@ -111,8 +111,8 @@ class Assignment:
 
 @dataclass(slots=True, eq=False)
 class FleetMember:
-    """All calls from the event loop. Decode workers, and prefill workers that pool, have a `session`
-    and a `standstill`."""
+    """All calls from the event loop. Decode workers, and prefill workers that pool, have a
+    `session` and a `standstill`."""
 
     state: MemberState
     """The store's record, always its latest."""

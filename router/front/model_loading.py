@@ -33,9 +33,7 @@ def load_served_model(
     name = options.model.served_name or card.name
     formats = (options.tool_format, options.reasoning_format)
     pooling = pooling_of_model(card, options.model)
-    model = load_text_side(
-        card, name, context_limit, defaults, formats=formats, pooling=pooling
-    )
+    model = load_text_side(card, name, context_limit, defaults, formats=formats, pooling=pooling)
     return replace(model, inline=inline_limit_of(model.tokenizer))
 
 

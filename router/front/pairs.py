@@ -5,10 +5,14 @@ from __future__ import annotations
 from cluster.errors import InvalidRequest
 from cluster.models.pooling import Pooling, PoolingKind
 from router.front.generation_request import TextPrompt
+from router.front.pooled_prompts import MAX_INPUTS, no_pooling
+from router.front.served_model import ServedModel
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 """Qwen3-Reranker's own, where a client gives none."""
 MAX_INSTRUCTION_CHARS = 4096
+MAX_PAIR_CHARS = 8 * 1024 * 1024
+"""Of all pairs of a request, each with its query: as much as the largest body has by default."""
 _BEFORE = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
     'the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
@@ -36,3 +40,46 @@ def pair_prompt(
             "this model takes no instruction beside its two texts", param="instruction"
         )
     return TextPrompt(query, pair=document)
+
+
+def prompts_of_pairs(
+    model: ServedModel, queries: list[str], documents: list[str], instruction: str | None
+) -> list[TextPrompt]:
+    """Of a model that scores one for each pair; of one of embeddings one for each query, then one
+    for each document. Raises InvalidRequest."""
+    pooling = model.pooling
+    if pooling is None:
+        raise no_pooling(model)
+    if len(queries) not in (1, len(documents)):
+        raise InvalidRequest(
+            f"{len(queries)} queries and {len(documents)} documents; send one query, or as many "
+            "of both",
+            param="text_1",
+        )
+    num_prompts = len(documents) + len(queries) * pooling.is_embedding
+    if not documents or num_prompts > MAX_INPUTS:
+        raise InvalidRequest(
+            f"{len(documents)} documents; allowed: 1 to {MAX_INPUTS}, with their queries",
+            param="documents",
+        )
+    if pooling.is_embedding:
+        if instruction is not None:
+            raise InvalidRequest("this model takes no instruction", param="instruction")
+        return [TextPrompt(text) for text in (*queries, *documents)]
+    if not all((*queries, *documents)):
+        raise InvalidRequest("a text is empty; each needs a character", param="documents")
+    _check_together(queries, documents)
+    each = queries * len(documents) if len(queries) == 1 else queries
+    pairs = zip(each, documents, strict=True)
+    return [pair_prompt(pooling, query, text, instruction) for query, text in pairs]
+
+
+def _check_together(queries: list[str], documents: list[str]) -> None:
+    """Raises InvalidRequest: a long query times many documents is more than the body has."""
+    num_chars = sum(map(len, documents)) + sum(map(len, queries)) * (len(documents) // len(queries))
+    if num_chars > MAX_PAIR_CHARS:
+        raise InvalidRequest(
+            f"{len(documents)} pairs have {num_chars} characters; allowed: {MAX_PAIR_CHARS}: send "
+            "fewer documents at once, or a shorter query",
+            param="documents",
+        )

@@ -38,8 +38,8 @@ MAX_INPUTS = 2048
 MAX_INPUT_TOKENS = 300_000
 """Of all of them together: OpenAI's. SmolLM2 computes 8,000 a second on two cores."""
 MAX_AT_ONCE = 16
-"""Of one request, at the dispatcher: enough for a step of every worker of a small pool, while others
-find places in its line."""
+"""Of one request, at the dispatcher: enough for a step of every worker of a small pool, while
+others find places in its line."""
 _NO_TOKENS = SamplingParams(max_tokens=0)
 _NO_STOPS = StopStrings(())
 
@@ -174,6 +174,18 @@ def no_pooling(model: ServedModel) -> InvalidRequest:
         "prompts are pooled (--pooling)",
         param="model",
     )
+
+
+def check_embeds(model: ServedModel, dimensions: int | None) -> None:
+    """Raises InvalidRequest for a model that makes no embeddings, or none of so many values."""
+    if model.pooling is None:
+        raise no_pooling(model)
+    if not model.pooling.is_embedding:
+        raise InvalidRequest(
+            f"{model.name} scores pairs of texts; see /v1/score and /v1/rerank", param="model"
+        )
+    if dimensions is not None:
+        check_dimensions(dimensions, model.pooling, model)
 
 
 def check_dimensions(dimensions: int, pooling: Pooling, model: ServedModel) -> None:

@@ -57,9 +57,7 @@ class ServedModel:
         if not self.makes_text:
             assert self.pooling is not None
             path = "/v1/embeddings" if self.pooling.is_embedding else "/v1/score and /v1/rerank"
-            raise InvalidRequest(
-                f"{self.name} makes no text; it serves {path}", param="model"
-            )
+            raise InvalidRequest(f"{self.name} makes no text; it serves {path}", param="model")
 
     def check_name(self, asked: str | None) -> None:
         """Raises UnknownModel; an absent or empty name is this model."""

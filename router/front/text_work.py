@@ -44,12 +44,13 @@ class Door(enum.StrEnum):
     EMBEDDINGS = "embeddings"
     SCORE = "score"
     RERANK = "rerank"
-    GRPC_POOL = "grpc_pool"
+    GRPC_EMBED = "grpc_embed"
+    GRPC_SCORE = "grpc_score"
 
     @property
     def is_pooled(self) -> bool:
         """Its prompts become embeddings or scores."""
-        return self in (Door.EMBEDDINGS, Door.SCORE, Door.RERANK, Door.GRPC_POOL)
+        return self in _POOLED
 
     @property
     def operation(self) -> str:
@@ -57,6 +58,9 @@ class Door(enum.StrEnum):
         if self.is_pooled:
             return EMBEDDINGS
         return CHAT if self is Door.CHAT else TEXT_COMPLETION
+
+
+_POOLED = frozenset({Door.EMBEDDINGS, Door.SCORE, Door.RERANK, Door.GRPC_EMBED, Door.GRPC_SCORE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, Toke
 from router.front.prompt_encoding import encode_prompt
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
+from router.grpc_front.pooled_reading import split_embed, split_score
 from router.grpc_front.request_reading import split_message
 
 _Reader = (
@@ -44,6 +45,13 @@ _READERS: Final[dict[Door, type[_Reader]]] = {
     Door.EMBEDDINGS: EmbeddingsReader,
     Door.SCORE: ScoreReader,
     Door.RERANK: RerankReader,
+}
+
+
+_MESSAGES: Final = {
+    Door.GRPC: split_message,
+    Door.GRPC_EMBED: split_embed,
+    Door.GRPC_SCORE: split_score,
 }
 
 
@@ -78,8 +86,8 @@ class TextDesk:
         return replace(self._model, context_limit=lambda: max_context_tokens)
 
     def _split(self, model: ServedModel, door: Door, body: bytes) -> SplitBody:
-        if door is Door.GRPC:
-            return split_message(model, body)
+        if (split := _MESSAGES.get(door)) is not None:
+            return split(model, body)
         reader = _READERS[door](model, ignores_unknown=self._ignores_unknown)
         return reader.split(body)
 

@@ -1,4 +1,4 @@
-"""How a model pools, by its checkpoint and the options of its fleet: alike at routers and workers."""
+"""How a model pools, by its checkpoint and its fleet's options: alike at routers and workers."""
 
 from __future__ import annotations
 

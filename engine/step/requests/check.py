@@ -7,6 +7,8 @@ from cluster.errors import ContextTooLong, InvalidRequest, OutOfBlocks
 from cluster.models.pooling import Pooling
 from engine.contract.commands import GenerateRequest, PrefillMode
 
+_MAKING_TEXT = (PrefillMode.LOCAL, PrefillMode.REMOTE, PrefillMode.EXPORT)
+
 
 def check_request(
     body: GenerateRequest,
@@ -61,9 +63,8 @@ def _check_pooling(body: GenerateRequest, pooling: Pooling | None) -> None:
                 f"dimensions is {body.dimensions}; it is 1 or more, and of an embedding",
                 param="dimensions",
             )
-    elif pooling is not None and not pooling.generates and body.mode is not PrefillMode.CACHED:
-        if body.mode is not PrefillMode.KEEP:
-            raise InvalidRequest(f"this model makes no text: it is made for {pooling.kind.value}")
+    elif pooling is not None and not pooling.generates and body.mode in _MAKING_TEXT:
+        raise InvalidRequest(f"this model makes no text: it is made for {pooling.kind.value}")
 
 
 def _check_prompt(body: GenerateRequest, vocab_size: int) -> None:

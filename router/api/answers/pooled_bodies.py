@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import binascii
-import math
 import time
 from collections.abc import Sequence
-from operator import mul
 
 import msgspec
 
 from cluster.process.loop_share import LoopShare
 from router.api.answers.bodies import PromptTokensDetails
-from router.api.reading.pooled_rest import PooledRest
 from router.front.pooled_prompts import PooledValues
+from router.front.pooled_rest import PooledRest
+from router.front.pooled_scores import numbers_of, scores_of
 
 
 class PooledUsage(msgspec.Struct):
@@ -126,37 +125,6 @@ async def ranked(
     return msgspec.json.encode(
         RerankBody(id=named.id, model=named.model, results=results, usage=usage)
     )
-
-
-async def scores_of(
-    rest: PooledRest, pooled: Sequence[PooledValues], share: LoopShare
-) -> list[float]:
-    """Of each pair: as the model scores it, or the cosine between two embeddings, which takes 0.1
-    ms of the loop for each."""
-    if len(pooled) == rest.num_documents:
-        return [numbers_of(each.values)[0] for each in pooled]
-    vectors = [numbers_of(each.values) for each in pooled]
-    queries, documents = vectors[: rest.num_queries], vectors[rest.num_queries :]
-    each = queries * len(documents) if len(queries) == 1 else queries
-    cosines = []
-    for pair in zip(each, documents, strict=True):
-        cosines.append(_cosine(*pair))
-        await share.breathe()
-    return cosines
-
-
-def numbers_of(values: bytes) -> memoryview[float]:
-    """Float32, as it came; every machine that this runs on is little-endian."""
-    return memoryview(values).cast("f")
-
-
-def _cosine(a: memoryview[float], b: memoryview[float]) -> float:
-    length = math.sqrt(_product(a, a) * _product(b, b))
-    return _product(a, b) / length if length else 0.0
-
-
-def _product(a: memoryview[float], b: memoryview[float]) -> float:
-    return sum(map(mul, a, b))
 
 
 def _in_words(values: bytes, *, is_base64: bool) -> msgspec.Raw | str:

@@ -6,10 +6,10 @@ import msgspec
 
 from cluster.errors import InvalidRequest
 from router.api.reading.decode import decode_known
-from router.api.reading.pooled_rest import PooledRest
 from router.api.reading.pooling_schema import EmbeddingsRequest
 from router.api.reading.prompts import to_prompts
-from router.front.pooled_prompts import MAX_INPUTS, check_dimensions, no_pooling
+from router.front.pooled_prompts import MAX_INPUTS, check_embeds
+from router.front.pooled_rest import PooledRest
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
 
@@ -46,16 +46,8 @@ class EmbeddingsReader:
         return SplitBody(msgspec.json.encode(rest), prompts, ignored=ignored)
 
     def _rest(self, request: EmbeddingsRequest) -> PooledRest:
-        model = self._model
-        if model.pooling is None:
-            raise no_pooling(model)
-        if not model.pooling.is_embedding:
-            raise InvalidRequest(
-                f"{model.name} scores pairs of texts; see /v1/score and /v1/rerank", param="model"
-            )
-        if request.dimensions is not None:
-            check_dimensions(request.dimensions, model.pooling, model)
-        rest = PooledRest.of(request)
+        check_embeds(self._model, request.dimensions)
+        rest = PooledRest.of(request.cache_salt, request.timeout_s)
         rest.dimensions = request.dimensions
         rest.is_base64 = _is_base64(request.encoding_format)
         return rest

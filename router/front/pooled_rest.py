@@ -1,4 +1,4 @@
-"""What is left of a body whose prompts are pooled, once they are taken out."""
+"""What is left of a body, or a message, whose prompts are pooled, once they are taken out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Protocol
 
 import msgspec
 
-from router.api.reading.pooling_schema import PoolingFields
 from router.front.generation_request import check_salt
 from router.front.text_work import Door, SplitBody
 
@@ -25,12 +24,13 @@ class PooledRest(msgspec.Struct, kw_only=True):
     top_n: int | None = None
     documents: list[str] | None = None
     """To be told again; None: they are not."""
+    request_id: str = ""
+    """That a caller over gRPC gives; over HTTP it is a header."""
 
     @classmethod
-    def of(cls, request: PoolingFields) -> PooledRest:
-        """What all bodies share. Raises InvalidRequest."""
-        salt = check_salt(request.cache_salt or "")
-        return cls(timeout_s=request.timeout_s, cache_salt=salt)
+    def of(cls, cache_salt: str | None, timeout_s: float | None = None) -> PooledRest:
+        """What all requests share. Raises InvalidRequest."""
+        return cls(timeout_s=timeout_s, cache_salt=check_salt(cache_salt or ""))
 
 
 class PooledReader(Protocol):
