@@ -137,8 +137,8 @@ class Fleet:
         return item.state_in_words(is_silent=self.is_silent(item))
 
     def why_not_ready(self) -> str | None:
-        """None when a request that came now could be served; else what is missing, in words. A fleet
-        that no decode worker has ever joined is whole with prefill workers that pool."""
+        """None when a request that came now could be served; else what is missing, in words. A
+        fleet that no decode worker has ever joined is whole with prefill workers that pool."""
         if not self._has_decode and any(i.pooling and i.takes_work for i in self._members.values()):
             return None
         return self.why_none_answers()
