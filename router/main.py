@@ -60,7 +60,6 @@ def run(options: RouterOptions) -> int:
 async def _run(options: RouterOptions, card: ModelCard) -> int:
     stop_requests = StopRequests(EndLimit(SHUTDOWN_TIMEOUT_S).begin)
     with listen_for_signals(stop_requests):
-        own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
         world, share = World(), LoopShare()
         store = _store_of(options, card, world)
         circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
@@ -71,13 +70,12 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         fronted = _fronted(card, model) if options.vllm_servers.vllm is not None else None
         workers = FleetPlane(
             options,
-            own,
+            _own_model(card, model),
             world,
             on_loss=stop_requests.on_loss,
             circle=circle,
             fronted=fronted,
             share=share,
-            pooling="" if model.pooling is None else model.pooling.kind.value,
         )
         if store is not None:
             store.watch(workers.fleet.diary.store_is)
@@ -125,6 +123,14 @@ def _spare_the_collector() -> None:
 def num_routers(workers: FleetPlane) -> int:
     """That serve the fleet, with this one."""
     return 1 if workers.circle is None else workers.circle.num_alive
+
+
+def _own_model(card: ModelCard, model: ServedModel) -> OwnModel:
+    return OwnModel(
+        tokenizer_digest=card.tokenizer_digest,
+        weights_digest=card.weights_digest,
+        pooling="" if model.pooling is None else model.pooling.kind.value,
+    )
 
 
 def _fronted(card: ModelCard, model: ServedModel) -> FrontedModel:

@@ -20,7 +20,7 @@ from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
 from engine.step.masking import Masking
 from engine.step.placement import Placement
-from engine.step.pooled_prompts import PooledPrompts
+from engine.step.prompt_pooling import PromptPooling
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
@@ -47,7 +47,7 @@ class Computation:
         masking: Masking,
         verification: Verification,
         writer: FrameWriter,
-        pooled: PooledPrompts | None = None,
+        pooled: PromptPooling | None = None,
     ) -> None:
         """`pooled`: of a model that pools."""
         self._runner = runner

@@ -29,7 +29,7 @@ from engine.step.launches import Launches
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
-from engine.step.pooled_prompts import PooledPrompts
+from engine.step.prompt_pooling import PromptPooling
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import LaunchedStep, RunAhead
@@ -179,7 +179,7 @@ class Engine:
     def _computation_of(self, replica: Replica, masking: Masking) -> Computation:
         pooled = None
         if (head := replica.pooled_head) is not None:
-            pooled = PooledPrompts(
+            pooled = PromptPooling(
                 head, self.table, self.placement, self._writer, clock=self._clock
             )
         return Computation(

@@ -27,6 +27,7 @@ from router.control.supervision import Supervision
 from router.control.watching import Watching
 from router.dispatch.admission import Admission
 from router.dispatch.attempts import AttemptRules
+from router.dispatch.both_lines import BothLines
 from router.dispatch.degradation import Degradation, steps_of
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.fleet_room import FleetRoom, Unreserved
@@ -73,11 +74,9 @@ class FleetPlane:
         circle: CirclePlace | None = None,
         fronted: FrontedModel | None = None,
         share: LoopShare | None = None,
-        pooling: str = "",
     ) -> None:
         """`circle`: where other routers of the same fleet are met; None: there are none.
-        `fronted`: the model, for the vLLM servers named. `share`: see CompletionPipeline.
-        `pooling`: how its model pools prompts; empty: it does not."""
+        `fronted`: the model, for the vLLM servers named. `share`: see CompletionPipeline."""
         self._world, self._share, self._options = world, share or LoopShare(), options
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
@@ -94,8 +93,8 @@ class FleetPlane:
         self.fleet = self._new_fleet(estimates, world, time)
         watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
-        self.admission = admission = self._new_admission(options, world)
-        self.pooled_admission = self._new_admission(options, world, pooling) if pooling else None
+        self.lines = self._new_lines(options, world, own.pooling)
+        self.admission = admission = self.lines.tokens
         steps, given_up = steps_of(options.degrade or ""), self.fleet.diary.given_up
         self.degradation = Degradation(steps, world.clock, given_up)
         rules = self._attempt_rules(options, admission)
@@ -109,15 +108,11 @@ class FleetPlane:
             lambda: self.degradation.allows_local_prefill,
         )
         self._sending = self._new_sending(estimates)
-        self.source = self._new_dispatcher(admission, rules)
-        self._watching = Watching(
-            *(self.fleet, estimates, admission, self.metrics, world.clock),
-            pooled_admission=self.pooled_admission,
-        )
+        self.source = self._new_dispatcher(rules)
+        self._watching = Watching(self.fleet, estimates, self.lines, self.metrics, world.clock)
         self._watching.publish_pressure(options.budgets)
-        self._first_look = FirstLook(
-            self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
-        )
+        not_whole = self._why_circle_is_not_whole
+        self._first_look = FirstLook(self.fleet, self._followers, world.clock, not_whole)
         self._service = self._membership_service(options, own, admission, awake)
 
     @property
@@ -194,6 +189,11 @@ class FleetPlane:
     def _adapters(self) -> tuple[WorkerAdapter, ...]:
         return () if self._vllm is None else (self._vllm,)
 
+    def _new_lines(self, options: RouterOptions, world: World, pooling: str) -> BothLines:
+        tokens = self._new_admission(options, world)
+        pooled = self._new_admission(options, world, pooling) if pooling else None
+        return BothLines(tokens, pooled)
+
     def _new_admission(self, options: RouterOptions, world: World, pooling: str = "") -> Admission:
         """It looks for room whenever a worker comes, goes or says how it is."""
         limits = options.max_running_requests, options.max_queued_requests
@@ -216,14 +216,13 @@ class FleetPlane:
             decisions=self.decisions,
         )
 
-    def _new_dispatcher(self, admission: Admission, rules: AttemptRules) -> Dispatcher:
+    def _new_dispatcher(self, rules: AttemptRules) -> Dispatcher:
         return Dispatcher(
-            admission,
+            self.lines,
             self._sending,
             rules=rules,
             degradation=self.degradation,
             share=self._share,
-            pooled_admission=self.pooled_admission,
         )
 
     def _new_circle(self, place: CirclePlace, estimates: Estimates) -> Circle:

@@ -23,9 +23,9 @@ from cluster.errors import (
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.process.loop_share import LoopShare
-from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import AttemptRules, Attempts
+from router.dispatch.both_lines import BothLines
 from router.dispatch.chronicle import Chronicle, outcome_of
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
@@ -63,18 +63,14 @@ class Dispatcher:
 
     def __init__(
         self,
-        admission: Admission,
+        lines: BothLines,
         sending: Sending,
         *,
         rules: AttemptRules,
         degradation: Degradation,
         share: LoopShare,
-        pooled_admission: Admission | None = None,
     ) -> None:
-        """`pooled_admission`: of prompts that are pooled, which wait for other workers than those
-        for tokens; None: of a fleet that does not pool."""
-        self._admission = admission
-        self._pooled_admission = pooled_admission or admission
+        self._lines = lines
         self._fleet = fleet = sending.fleet
         self._estimates = sending.estimates
         self._metrics = metrics = sending.metrics
@@ -87,15 +83,8 @@ class Dispatcher:
         self._hedging = Hedging(sending, rules.hedge_after)
         self._share = share
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
-        lines = {admission, self._pooled_admission}
-        metrics.watch_queue(
-            lambda: sum(line.num_queued for line in lines),
-            lambda: sum(line.num_running for line in lines),
-        )
-        metrics.classes.watch(
-            lambda p: sum(sum(line.queued_by_tenant(p).values()) for line in lines),
-            lambda: degradation.num_in_force,
-        )
+        lines.publish(metrics)
+        metrics.classes.watch(lines.num_queued, lambda: degradation.num_in_force)
         metrics.watch_index(lambda: sending.index.num_blocks)
         metrics.watch_retries(lambda: rules.budget.used_share)
 
@@ -152,14 +141,14 @@ class Dispatcher:
         self._decisions.came(arrival)
         if request.trace is not None:
             request.trace.came(arrival, request.sampling, len(request.token_ids))
-        line_s = self._admission_of(request).wait_s
+        line_s = self._lines.of(request).wait_s
         self._degradation.look(line_s)
         self._degradation.check(request.priority, line_s)
         return await self._placed(request)
 
     async def _placed(self, request: RoutedRequest, bill: Bill | None = None) -> AdmissionLease:
         """`bill`: of one that comes again. Raises as above."""
-        admission = self._admission_of(request)
+        admission = self._lines.of(request)
         asked = asked_by(request, self._desk, self._estimates, admission.pricings)
         asked.bill = bill
         if (arrival := self._decisions.arrival_of(request.request_id)) is not None:
@@ -168,9 +157,6 @@ class Dispatcher:
         if arrival is not None:
             arrival.course.admitted_s = request.limits.clock()
         return place
-
-    def _admission_of(self, request: RoutedRequest) -> Admission:
-        return self._admission if request.pool is None else self._pooled_admission
 
     @contextmanager
     def _counted(self, request: RoutedRequest) -> Iterator[None]:
@@ -209,7 +195,7 @@ class Dispatcher:
             has_grammar=request.sampling.grammar is not None,
             pooling=request.pooling,
         )
-        others = Others(self._evacuation, self._admission_of(request).preemption)
+        others = Others(self._evacuation, self._lines.of(request).preemption)
         journey = Journey(request, choices, attempts, clock, place, others)
         return journey
 

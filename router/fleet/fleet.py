@@ -37,6 +37,7 @@ from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
 from router.fleet.standstill import Standstill
 from router.fleet.verdicts import Verdicts
+from router.fleet.who_answers import WhoAnswers
 from router.fleet.worker_link import LinkEvents
 from router.pricing.estimates import Estimates
 from router.telemetry.diary import Diary, Happening
@@ -68,13 +69,12 @@ class Fleet:
         self._sessions = sessions
         self._time = time
         self._members: dict[WorkerKey, FleetMember] = {}
+        self._who_answers = WhoAnswers(self._members.values)
         self.diary = Diary()
         self._verdicts = Verdicts(self.find, self.with_role, self.diary)
         self.holds = Holds(self._on_hold, time.rest_clock)
         self._mismatches = Mismatches()
         self._choice = ModelChoice()
-        self._has_decode = False
-        """A decode worker has joined, be it gone by now."""
         self._is_closed = False
         self.changes = Changes()
         self.ledger = WorkLedger(store)
@@ -137,32 +137,14 @@ class Fleet:
         return item.state_in_words(is_silent=self.is_silent(item))
 
     def why_not_ready(self) -> str | None:
-        """None when a request that came now could be served; else what is missing, in words. A
-        fleet that no decode worker has ever joined is whole with prefill workers that pool."""
-        if not self._has_decode and any(i.pooling and i.takes_work for i in self._members.values()):
-            return None
-        return self.why_none_answers()
-
-    def why_none_answers(self, pooling: str = "") -> str | None:
-        """None when somebody takes requests for tokens, or for prompts that are pooled so; else
-        what is missing, in words."""
-        if pooling:
-            is_there = bool(self.open(Role.PREFILL, pooling))
-            return (
-                None if is_there else f"no prefill worker with --pooling {pooling} takes new work"
-            )
-        for item in self._members.values():
-            if item.is_decode and item.takes_work:
-                return None
-        if not (num_members := len(self.with_role(Role.DECODE))):
-            return "no decode worker has joined"
-        return f"none of {num_members} decode workers is connected and takes new work"
+        """None when a request that came now could be served; else what is missing, in words."""
+        return self._who_answers.why_not_ready()
 
     async def wait_for_decode(self, deadline: Deadline, pooling: str = "") -> None:
         """Returns once some decode worker takes work, or a prefill worker that pools so. Raises
         NoWorker after a short grace."""
-        await self.wait_until(lambda: self.why_none_answers(pooling) is None, deadline)
-        if (reason := self.why_none_answers(pooling)) is not None:
+        await self.wait_until(lambda: self._who_answers.why_none(pooling) is None, deadline)
+        if (reason := self._who_answers.why_none(pooling)) is not None:
             raise NoWorker(f"{reason}; start one, or try again later")
 
     async def wait_until(self, is_there: Callable[[], bool], deadline: Deadline) -> None:
@@ -256,9 +238,7 @@ class Fleet:
     def _add(self, state: MemberState) -> None:
         member = state.member
         clock = self._time.rest_clock
-        self._has_decode |= member.role is Role.DECODE
-        answers = member.role is Role.DECODE or bool(member.pooling)
-        standstill = Standstill(clock) if answers else None
+        standstill = Standstill(clock) if self._who_answers.joins(member) else None
         cooldown, prompts = Cooldown(clock), PromptTurns(clock)
         item = FleetMember(state, cooldown=cooldown, standstill=standstill, prompts=prompts)
         item.hold = self.holds.of(member.worker_id)

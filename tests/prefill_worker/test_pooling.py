@@ -38,9 +38,7 @@ def pool_request(**fields) -> handoff_pb2.PoolRequest:
 
 
 def pooled_in(bench: Bench, engine_id: str) -> None:
-    ended = RequestEnded(
-        request_id=engine_id, usage=Usage(8, 0, 4), queue_ms=2.0, prefill_ms=30.0
-    )
+    ended = RequestEnded(request_id=engine_id, usage=Usage(8, 0, 4), queue_ms=2.0, prefill_ms=30.0)
     bench.link.say(Frame(started=[Started(engine_id, 4, 2.0)]))
     bench.link.say(Frame(pooled=[Pooled(engine_id, VALUES)], ended=[ended]))
 

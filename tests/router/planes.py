@@ -62,12 +62,10 @@ def prefill_member(worker_id: str = "prefill-1", **values: object) -> Member:
 async def running_plane(
     own: OwnModel | None = None,
     world: World | None = None,
-    *,
-    pooling: str = "",
     **options: float,
 ) -> AsyncIterator[FleetPlane]:
     given = RouterOptions(**options)  # type: ignore[arg-type]
-    plane = FleetPlane(given, own or OwnModel(), world or World(), pooling=pooling)
+    plane = FleetPlane(given, own or OwnModel(), world or World())
     await plane.start()
     try:
         yield plane

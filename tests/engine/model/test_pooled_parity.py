@@ -1,5 +1,5 @@
-"""Embeddings and scores of the whole engine over real decoders against transformers, in float32, and
-against the arithmetic of sentence-transformers, written out."""
+"""Embeddings and scores of the whole engine over real decoders against transformers, in float32,
+and against the arithmetic of sentence-transformers, written out."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from cluster.sampling import SamplingParams
 from cluster.world import World
 from engine.contract.commands import Cancel, Submit
 from engine.contract.messages import Frame, Pooled, RequestEnded, Started
+from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import ChoiceTokens, Completed, PoolWish, RoutedRequest, StreamEvent
 from router.fleet import fleet
@@ -79,14 +80,12 @@ async def fleet_of(
         world = World(chance=Random(1))
         given = {"worker_lease_s": 60} | options  # nobody beats here
         plane = await stack.enter_async_context(
-            running_plane(world=world, pooling=pooling, **given)
+            running_plane(OwnModel(pooling=pooling), world, **given)
         )
         poolers, tasks = [], []
         for name in names:
             key = WorkerKey(name, f"incarnation-of-{name}")
-            bench = await stack.enter_async_context(
-                running_prefill_worker(key, pooling=pooling)
-            )
+            bench = await stack.enter_async_context(running_prefill_worker(key, pooling=pooling))
             member = Member(
                 worker_id=key.worker_id,
                 incarnation=key.incarnation,
@@ -114,7 +113,7 @@ async def collect(plane: FleetPlane, asked: RoutedRequest) -> list[StreamEvent]:
 
 
 def is_idle(plane: FleetPlane) -> bool:
-    lines = (plane.admission, plane.pooled_admission)
+    lines = (plane.lines.tokens, plane.lines.pooled)
     return all(
         line is not None and (line.num_running, line.num_unused, line.num_queued) == (0, 0, 0)
         for line in lines
@@ -240,8 +239,9 @@ async def test_they_wait_for_places_in_a_line_of_their_own() -> None:
         tasks = [asyncio.create_task(collect(plane, wanted("r1")))]
         await until(lambda: bool(_asked(poolers[0])))
         tasks.append(asyncio.create_task(collect(plane, wanted("r2"))))
-        assert plane.pooled_admission is not None
-        await until(lambda: plane.pooled_admission.num_queued == 1)
+        line = plane.lines.pooled
+        assert line is not None
+        await until(lambda: line.num_queued == 1)
         with pytest.raises(QueueFull):
             await collect(plane, wanted("r3"))
         await collect(plane, request("text"))  # a decode worker's line is empty

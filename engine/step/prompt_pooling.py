@@ -23,7 +23,7 @@ from engine.step.requests.table import RequestTable
 from engine.step.telling.frame_writer import FrameWriter
 
 
-class PooledPrompts:
+class PromptPooling:
     """Of one engine."""
 
     def __init__(
