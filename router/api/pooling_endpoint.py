@@ -11,6 +11,7 @@ from router.api.http.exchange import Exchange
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.dispatch.time_limits import TimeLimits
 from router.front.body_account import HeldBody
+from router.front.pairs import num_chars_of_all
 from router.front.pooled_prompts import PooledPrompts, PooledRequest, PooledValues
 from router.front.pooled_rest import PooledReader, PooledRest, rest_of
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
@@ -51,13 +52,15 @@ class PoolingEndpoint:
         await exchange.reply(await self._answer(exchange, rest, pooled))
 
     async def _read(self, exchange: Exchange, body: bytes) -> SplitBody | ReadBody:
-        """A large body by a text worker."""
+        """A large body by a text worker, and a small one of which many texts are made."""
         door, reader = self._door, self._reader
-        if len(body) > LARGE_BODY_BYTES:
-            until = self._limits(exchange, None).to_first_token
-            return await door.pipeline.read_large(reader.door, body, until, exchange.caller())
-        await door.share.breathe()
-        return reader.split(body)
+        if len(body) <= LARGE_BODY_BYTES:
+            await door.share.breathe()
+            split = reader.split(body)
+            if num_chars_of_all(split.prompts) <= LARGE_BODY_BYTES:
+                return split
+        until = self._limits(exchange, None).to_first_token
+        return await door.pipeline.read_large(reader.door, body, until, exchange.caller())
 
     def _limits(self, exchange: Exchange, timeout_s: float | None) -> TimeLimits:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), timeout_s)

@@ -94,10 +94,10 @@ class FleetPlane:
         watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         self.lines = self._new_lines(options, world, own.pooling)
-        self.admission = admission = self.lines.tokens
+        self.admission = self.lines.tokens
         steps, given_up = steps_of(options.degrade or ""), self.fleet.diary.given_up
         self.degradation = Degradation(steps, world.clock, given_up)
-        rules = self._attempt_rules(options, admission)
+        rules = self._attempt_rules(options)
         lives = self.fleet.lives
         self._expiry = Expiry(self.store, awake, lives, clock=world.clock, sleep=world.sleep)
         self.desk = RoutingDesk(
@@ -113,7 +113,7 @@ class FleetPlane:
         self._watching.publish_pressure(options.budgets)
         not_whole = self._why_circle_is_not_whole
         self._first_look = FirstLook(self.fleet, self._followers, world.clock, not_whole)
-        self._service = self._membership_service(options, own, admission, awake)
+        self._service = self._membership_service(options, own, awake)
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -240,8 +240,8 @@ class FleetPlane:
         """Of one class; with other routers' where there are any."""
         return Shares(None if self.circle is None else self.circle.served.of_class(level))
 
-    def _attempt_rules(self, options: RouterOptions, admission: Admission) -> AttemptRules:
-        retries = RetryBudget(lambda: admission.num_running, self._world.clock)
+    def _attempt_rules(self, options: RouterOptions) -> AttemptRules:
+        retries = RetryBudget(lambda: self.lines.num_running, self._world.clock)
         return AttemptRules(
             retries, options.continue_streams, options.max_preemptions, options.hedge_after
         )
@@ -275,7 +275,7 @@ class FleetPlane:
         await self.lag.close()
 
     def _membership_service(
-        self, options: RouterOptions, own: OwnModel, admission: Admission, awake: AwakeClock
+        self, options: RouterOptions, own: OwnModel, awake: AwakeClock
     ) -> MembershipService:
         rules = JoinRules(
             self.store,
@@ -289,7 +289,7 @@ class FleetPlane:
             self.store,
             self.fleet,
             self._index,
-            admission,
+            self.lines,
             terms,
             Supervision(self.metrics, self.fleet.diary),
             clock=awake,

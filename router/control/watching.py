@@ -57,6 +57,6 @@ class Watching:
     def service(self, in_flight: InFlight, decisions: DecisionLog) -> FleetWatchService:
         """For operators."""
         links, diary = KvLinks(self._fleet, self._estimates), self._fleet.diary
-        seen = (in_flight, links, diary, self._lately, self._lines.tokens)
+        seen = (in_flight, links, diary, self._lately, self._lines)
         work = partial(work_to_wire, self._fleet.ledger, self._clock)
         return FleetWatchService(*seen, decisions, work)

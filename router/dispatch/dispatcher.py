@@ -83,8 +83,9 @@ class Dispatcher:
         self._hedging = Hedging(sending, rules.hedge_after)
         self._share = share
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
-        lines.publish(metrics)
-        metrics.classes.watch(lines.num_queued, lambda: degradation.num_in_force)
+        metrics.watch_queue(lambda: lines.num_queued, lambda: lines.num_running)
+        queued = lines.queued_by_tenant
+        metrics.classes.watch(lambda p: sum(queued(p).values()), lambda: degradation.num_in_force)
         metrics.watch_index(lambda: sending.index.num_blocks)
         metrics.watch_retries(lambda: rules.budget.used_share)
 
@@ -141,8 +142,7 @@ class Dispatcher:
         self._decisions.came(arrival)
         if request.trace is not None:
             request.trace.came(arrival, request.sampling, len(request.token_ids))
-        line_s = self._lines.of(request).wait_s
-        self._degradation.look(line_s)
+        self._degradation.look(line_s := self._lines.of(request).wait_s)
         self._degradation.check(request.priority, line_s)
         return await self._placed(request)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cluster.errors import InvalidRequest
 from cluster.models.pooling import Pooling, PoolingKind
-from router.front.generation_request import TextPrompt
+from router.front.generation_request import Prompt, TextPrompt
 from router.front.pooled_prompts import MAX_INPUTS, no_pooling
 from router.front.served_model import ServedModel
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 """Qwen3-Reranker's own, where a client gives none."""
 MAX_INSTRUCTION_CHARS = 4096
-MAX_PAIR_CHARS = 8 * 1024 * 1024
-"""Of all pairs of a request, each with its query: as much as the largest body has by default."""
+MAX_REPEATED_CHARS = 2 * 1024 * 1024
+"""Of what each pair of a request has beside its document: the query, and the words around it. What
+a body of 32 KiB may become; SmolLM2 takes 1.4 s to encode as much."""
 _BEFORE = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
     'the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
@@ -68,18 +71,27 @@ def prompts_of_pairs(
         return [TextPrompt(text) for text in (*queries, *documents)]
     if not all((*queries, *documents)):
         raise InvalidRequest("a text is empty; each needs a character", param="documents")
-    _check_together(queries, documents)
+    _check_repeated(pooling, queries, len(documents), instruction)
     each = queries * len(documents) if len(queries) == 1 else queries
     pairs = zip(each, documents, strict=True)
     return [pair_prompt(pooling, query, text, instruction) for query, text in pairs]
 
 
-def _check_together(queries: list[str], documents: list[str]) -> None:
-    """Raises InvalidRequest: a long query times many documents is more than the body has."""
-    num_chars = sum(map(len, documents)) + sum(map(len, queries)) * (len(documents) // len(queries))
-    if num_chars > MAX_PAIR_CHARS:
+def _check_repeated(
+    pooling: Pooling, queries: list[str], num_pairs: int, instruction: str | None
+) -> None:
+    """Raises InvalidRequest: of a long query and many documents more is made than was sent."""
+    around = len(pair_prompt(pooling, "", "", instruction).text)
+    num_chars = sum(map(len, queries)) * (num_pairs // len(queries)) + around * num_pairs
+    if num_chars > MAX_REPEATED_CHARS:
         raise InvalidRequest(
-            f"{len(documents)} pairs have {num_chars} characters; allowed: {MAX_PAIR_CHARS}: send "
-            "fewer documents at once, or a shorter query",
+            f"{num_pairs} pairs have {num_chars} characters beside their documents; allowed: "
+            f"{MAX_REPEATED_CHARS}: send fewer documents at once, or a shorter query",
             param="documents",
         )
+
+
+def num_chars_of_all(prompts: Sequence[Prompt]) -> int:
+    """Of texts, with what is put around them."""
+    texts = (prompt for prompt in prompts if isinstance(prompt, TextPrompt))
+    return sum(len(prompt.text) + len(prompt.pair or "") for prompt in texts)

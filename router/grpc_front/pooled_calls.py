@@ -14,6 +14,7 @@ from protos import generation_pb2, inference_pb2
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import Caller, caller_of
 from router.front.doors import DoorContext
+from router.front.pairs import num_chars_of_all
 from router.front.pooled_prompts import PooledPrompts, PooledRequest, PooledValues
 from router.front.pooled_rest import PooledRest, rest_of
 from router.front.pooled_scores import numbers_of, scores_of
@@ -85,7 +86,9 @@ class PooledCalls:
             raise RequestTooLarge(f"the message has more than {limit} bytes; shorten the request")
         if len(raw) <= LARGE_BODY_BYTES:
             await self._door.share.breathe()
-            return _SPLITS[kind](self._door.model, raw)
+            split = _SPLITS[kind](self._door.model, raw)
+            if num_chars_of_all(split.prompts) <= LARGE_BODY_BYTES:
+                return split
         with self._door.bodies.open(lambda: caller) as held:
             held.grow_to(len(raw))
             until = limits.to_first_token

@@ -59,9 +59,7 @@ def test_a_fleet_of_prefill_workers_alone_makes_transformers_embeddings(
 
 
 def test_nobody_there_makes_text(embedding_fleet):
-    answer = httpx.post(
-        f"{embedding_fleet.url}/v1/completions", json={"prompt": "a"}, timeout=30
-    )
+    answer = httpx.post(f"{embedding_fleet.url}/v1/completions", json={"prompt": "a"}, timeout=30)
     assert answer.status_code == 503
     assert "no decode worker has joined" in answer.json()["error"]["message"]
 

@@ -19,7 +19,8 @@ from cluster.models.pooling import Pooling, PoolingKind
 from router.dispatch.stream import RoutedRequest
 from router.front.pairs import INSTRUCTION
 from router.front.pooled_prompts import MAX_AT_ONCE, MAX_INPUT_TOKENS, MAX_INPUTS
-from router.front.text_work import LARGE_BODY_BYTES
+from router.front.text_work import LARGE_BODY_BYTES, Door
+from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
     CONTEXT_TOKENS,
     MODEL,
@@ -115,13 +116,16 @@ async def test_a_body_of_any_size_is_read_alike(front, ending):
 
 async def test_answers_keep_the_order_of_inputs_and_only_some_run_at_once():
     num_running, most = 0, 0
+    are_many = asyncio.Event()
 
     def script(request: RoutedRequest):
         async def run():
             nonlocal num_running, most
             num_running += 1
             most = max(most, num_running)
-            await asyncio.sleep(0)
+            if num_running == MAX_AT_ONCE:
+                are_many.set()
+            await are_many.wait()
             async for event in pools(numbers)(request):
                 yield event
             num_running -= 1
@@ -306,6 +310,22 @@ async def test_yes_or_no_is_asked_in_the_words_of_qwen3_reranker():
     assert "<Instruct>: Judge.\n" in texts[1]
 
 
+async def test_a_small_body_of_which_many_texts_are_made_is_read_elsewhere(monkeypatch):
+    read = []
+    texts = InProcessText.read
+
+    async def noted(self, door, *rest):
+        read.append(door)
+        return await texts(self, door, *rest)
+
+    monkeypatch.setattr(InProcessText, "read", noted)
+    async with front_of(SCORES, pools(score)) as front:
+        body = {"text_1": "q" * 400, "text_2": ["d"] * 100}
+        assert (await post(front, "score", body)).status_code == 200
+        assert (await post(front, "score", body | {"text_2": ["d"]})).status_code == 200
+    assert read == [Door.SCORE]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
@@ -314,7 +334,7 @@ async def test_yes_or_no_is_asked_in_the_words_of_qwen3_reranker():
         ("score", {"text_1": ["a", "b"], "text_2": ["c"] * 3}, "text_1"),
         ("score", {"text_1": "", "text_2": "d"}, "documents"),
         ("score", {"text_1": "q", "text_2": "d", "instruction": "x"}, "instruction"),
-        ("score", {"text_1": "x" * 190_000, "text_2": ["d"] * 60}, "documents"),
+        ("score", {"text_1": "x" * 60_000, "text_2": ["d"] * 60}, "documents"),
         ("rerank", {"query": "q", "documents": ["d"] * (MAX_INPUTS + 1)}, "documents"),
         ("rerank", {"query": "q", "documents": ["d"], "top_n": -1}, "top_n"),
         ("rerank", {"query": "q", "documents": [{"title": "d"}]}, "documents[0].text"),
