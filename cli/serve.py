@@ -36,6 +36,7 @@ from cluster.supervisor.fleet_report import FleetReport
 from cluster.supervisor.news import News, Warned
 from cluster.supervisor.place import FleetPlace, place_of
 from cluster.supervisor.pool import pool_sizes
+from cluster.supervisor.pools_for_model import with_pools_for
 from cluster.supervisor.ports import claimed_port
 from cluster.supervisor.reserve import Reserve
 from cluster.supervisor.sizing import Sizing
@@ -61,9 +62,11 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
 
 def _serve_at(place: FleetPlace, log_dir: Path) -> ExitCode:
     options = place.options
-    stages = plan_fleet(options, place.machine)
+    plan_fleet(options, place.machine)  # what is wrong with it is said before anything is fetched
     with ProgressView() as progress:
-        ModelStore().resolve(options.model.model, progress.bytes_of("model"))
+        card = ModelStore().resolve(options.model.model, progress.bytes_of("model"))
+    options = with_pools_for(card, options)
+    stages = plan_fleet(options, place.machine)
     if warning := warning_of_shared_gpus(options, place.machine):
         say(f"warning: {warning}")
     return asyncio.run(FleetRun(options, stages, log_dir, place).run())

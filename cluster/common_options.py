@@ -43,6 +43,18 @@ class ModelOptions:
     served_name: str | None = option(
         None, "the name clients use; default: the alias or folder name"
     )
+    pooling: str = option(
+        "auto",
+        "what prompts are made into for /v1/embeddings, /v1/score and /v1/rerank: auto (as the "
+        "checkpoint says; a model of text does not pool), none, last or mean (an embedding of any "
+        "model), yes-no (a score, as Qwen3-Reranker gives it)",
+        choices=("auto", "none", "last", "mean", "yes-no"),
+    )
+    matryoshka: bool = option(
+        False,
+        "embeddings may be cut to the dimensions that a client asks for, though the checkpoint "
+        "does not say that it was trained for that",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,7 +228,12 @@ class ServeOptions:
     """
 
     prefill: int = option(1, "prefill workers; 0 is a colocated deployment", low=0, high=64)
-    decode: int = option(1, "decode workers", low=1, high=64)
+    decode: int = option(
+        1,
+        "decode workers; 0 where prefill workers pool prompts and nobody makes text",
+        low=0,
+        high=64,
+    )
     prefill_block_size_tokens: int | None = option(
         None,
         "tokens in a KV block of prefill workers; default: --block-size-tokens",

@@ -20,6 +20,7 @@ from cluster.wire import begun_from_wire, sampling_from_wire
 from cluster.world import World
 from engine.contract.commands import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
+from prefill_worker.pooling import pool
 from prefill_worker.request_spans import send_spans
 from protos import handoff_pb2, handoff_pb2_grpc
 from worker.admission import MAX_REQUEST_ID_CHARS
@@ -88,6 +89,24 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
             except SplitserveError as error:
                 _log.warning(
                     "a prompt could not be computed; its decode worker is told", error=error.message
+                )
+                self._count_failure(error)
+                await abort(context, error)
+
+    async def Pool(
+        self,
+        request: handoff_pb2.PoolRequest,
+        context: grpc.aio.ServicerContext[handoff_pb2.PoolRequest, handoff_pb2.PoolResponse],
+    ) -> handoff_pb2.PoolResponse:
+        """Computes a prompt for what its hidden states make; a caller that leaves ends it."""
+        with bind_request(request.request_id[:MAX_REQUEST_ID_CHARS]):
+            try:
+                worker, _ = self._keeper.exports.opened()
+                with worker.lifespan.admit():
+                    return await pool(request, worker, context, self._clock)
+            except SplitserveError as error:
+                _log.warning(
+                    "a prompt could not be pooled; its router is told", error=error.message
                 )
                 self._count_failure(error)
                 await abort(context, error)

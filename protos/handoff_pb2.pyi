@@ -135,6 +135,38 @@ class PrefillRequest(_message.Message):
     cached_only: bool
     def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., cached_only: _Optional[bool] = ...) -> None: ...
 
+class PoolRequest(_message.Message):
+    __slots__ = ("request_id", "incarnation", "pooling", "token_ids", "cache_root", "dimensions", "asked_s", "trace")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    POOLING_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    ASKED_S_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    incarnation: str
+    pooling: str
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    cache_root: bytes
+    dimensions: int
+    asked_s: float
+    trace: TraceParent
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., pooling: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., cache_root: _Optional[bytes] = ..., dimensions: _Optional[int] = ..., asked_s: _Optional[float] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ...) -> None: ...
+
+class PoolResponse(_message.Message):
+    __slots__ = ("values", "cached_tokens", "queue_ms", "prefill_ms")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
+    values: bytes
+    cached_tokens: int
+    queue_ms: float
+    prefill_ms: float
+    def __init__(self, values: _Optional[bytes] = ..., cached_tokens: _Optional[int] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ...) -> None: ...
+
 class Accepted(_message.Message):
     __slots__ = ("cached_tokens",)
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]

@@ -44,6 +44,11 @@ class PrefillWorkerStub:
                 request_serializer=protos_dot_handoff__pb2.PrefillRequest.SerializeToString,
                 response_deserializer=protos_dot_handoff__pb2.PrefillEvent.FromString,
                 _registered_method=True)
+        self.Pool = channel.unary_unary(
+                '/splitserve.worker.v1.PrefillWorker/Pool',
+                request_serializer=protos_dot_handoff__pb2.PoolRequest.SerializeToString,
+                response_deserializer=protos_dot_handoff__pb2.PoolResponse.FromString,
+                _registered_method=True)
 
 
 class PrefillWorkerServicer:
@@ -68,6 +73,14 @@ class PrefillWorkerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pool(self, request, context):
+        """From a router: computes a prompt, and makes an embedding or a score of it. Nothing is kept for a
+        reader; a call that ends early ends the work.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PrefillWorkerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -80,6 +93,11 @@ def add_PrefillWorkerServicer_to_server(servicer, server):
                     servicer.Prefill,
                     request_deserializer=protos_dot_handoff__pb2.PrefillRequest.FromString,
                     response_serializer=protos_dot_handoff__pb2.PrefillEvent.SerializeToString,
+            ),
+            'Pool': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pool,
+                    request_deserializer=protos_dot_handoff__pb2.PoolRequest.FromString,
+                    response_serializer=protos_dot_handoff__pb2.PoolResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -136,6 +154,33 @@ class PrefillWorker:
             '/splitserve.worker.v1.PrefillWorker/Prefill',
             protos_dot_handoff__pb2.PrefillRequest.SerializeToString,
             protos_dot_handoff__pb2.PrefillEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.PrefillWorker/Pool',
+            protos_dot_handoff__pb2.PoolRequest.SerializeToString,
+            protos_dot_handoff__pb2.PoolResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos import generation_pb2 as protos_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16protos/inference.proto\x12\rsplitserve.v1\x1a\x17protos/generation.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"4\n\x04\x43hat\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.splitserve.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb6\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12#\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x13.splitserve.v1.ChatH\x00\x12)\n\x06tokens\x18\x05 \x01(\x0b\x32\x17.splitserve.v1.TokenIdsH\x00\x12/\n\x08sampling\x18\x06 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x11\n\tresumable\x18\x07 \x01(\x08\x12\x15\n\rlast_event_id\x18\x08 \x01(\t\x12<\n\x12structured_outputs\x18\t \x01(\x0b\x32 .splitserve.v1.StructuredOutputsB\x07\n\x05input\"\x18\n\x07\x43hoices\x12\r\n\x05texts\x18\x01 \x03(\t\"\x93\x02\n\x11StructuredOutputs\x12\x0e\n\x04json\x18\x01 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x02 \x01(\tH\x00\x12(\n\x06\x63hoice\x18\x03 \x01(\x0b\x32\x16.splitserve.v1.ChoicesH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x12\x15\n\x0bjson_object\x18\x05 \x01(\x08H\x00\x12\x18\n\x0estructural_tag\x18\x06 \x01(\tH\x00\x12\x1e\n\x16\x64isable_any_whitespace\x18\x07 \x01(\x08\x12%\n\x1d\x64isable_additional_properties\x18\x08 \x01(\x08\x12\x1a\n\x12whitespace_pattern\x18\t \x01(\tB\x0c\n\nconstraint\"X\n\tTextChunk\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x06tokens\x18\x03 \x03(\x0b\x32\x1d.splitserve.v1.GeneratedToken\":\n\x0cScoredPrompt\x12*\n\x06tokens\x18\x01 \x03(\x0b\x32\x1a.splitserve.v1.PromptToken\"O\n\tChoiceEnd\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x32\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x1b.splitserve.v1.FinishReason\"V\n\x08\x43omplete\x12#\n\x05usage\x18\x01 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x02 \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xf8\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12)\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.splitserve.v1.TextChunkH\x00\x12.\n\nchoice_end\x18\x03 \x01(\x0b\x32\x18.splitserve.v1.ChoiceEndH\x00\x12+\n\x08\x63omplete\x18\x04 \x01(\x0b\x32\x17.splitserve.v1.CompleteH\x00\x12-\n\x06prompt\x18\x05 \x01(\x0b\x32\x1b.splitserve.v1.ScoredPromptH\x00\x12\x10\n\x08\x65vent_id\x18\x06 \x01(\tB\x07\n\x05\x65vent\"\x13\n\x11ListModelsRequest\"/\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x02 \x01(\r\":\n\x12ListModelsResponse\x12$\n\x06models\x18\x01 \x03(\x0b\x32\x14.splitserve.v1.Model2\xad\x01\n\tInference\x12M\n\x08Generate\x12\x1e.splitserve.v1.GenerateRequest\x1a\x1f.splitserve.v1.GenerateResponse0\x01\x12Q\n\nListModels\x12 .splitserve.v1.ListModelsRequest\x1a!.splitserve.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16protos/inference.proto\x12\rsplitserve.v1\x1a\x17protos/generation.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"4\n\x04\x43hat\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.splitserve.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb6\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12#\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x13.splitserve.v1.ChatH\x00\x12)\n\x06tokens\x18\x05 \x01(\x0b\x32\x17.splitserve.v1.TokenIdsH\x00\x12/\n\x08sampling\x18\x06 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x11\n\tresumable\x18\x07 \x01(\x08\x12\x15\n\rlast_event_id\x18\x08 \x01(\t\x12<\n\x12structured_outputs\x18\t \x01(\x0b\x32 .splitserve.v1.StructuredOutputsB\x07\n\x05input\"\x18\n\x07\x43hoices\x12\r\n\x05texts\x18\x01 \x03(\t\"P\n\nEmbedInput\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12)\n\x06tokens\x18\x02 \x01(\x0b\x32\x17.splitserve.v1.TokenIdsH\x00\x42\x07\n\x05input\"\x98\x01\n\x0c\x45mbedRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12)\n\x06inputs\x18\x03 \x03(\x0b\x32\x19.splitserve.v1.EmbedInput\x12\x17\n\ndimensions\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x12\n\ncache_salt\x18\x05 \x01(\tB\r\n\x0b_dimensions\"\x1b\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\"v\n\rEmbedResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\nembeddings\x18\x02 \x03(\x0b\x32\x18.splitserve.v1.Embedding\x12#\n\x05usage\x18\x03 \x01(\x0b\x32\x14.splitserve.v1.Usage\"\x93\x01\n\x0cScoreRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07queries\x18\x03 \x03(\t\x12\x11\n\tdocuments\x18\x04 \x03(\t\x12\x18\n\x0binstruction\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x12\n\ncache_salt\x18\x06 \x01(\tB\x0e\n\x0c_instruction\"X\n\rScoreResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06scores\x18\x02 \x03(\x02\x12#\n\x05usage\x18\x03 \x01(\x0b\x32\x14.splitserve.v1.Usage\"\x93\x02\n\x11StructuredOutputs\x12\x0e\n\x04json\x18\x01 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x02 \x01(\tH\x00\x12(\n\x06\x63hoice\x18\x03 \x01(\x0b\x32\x16.splitserve.v1.ChoicesH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x12\x15\n\x0bjson_object\x18\x05 \x01(\x08H\x00\x12\x18\n\x0estructural_tag\x18\x06 \x01(\tH\x00\x12\x1e\n\x16\x64isable_any_whitespace\x18\x07 \x01(\x08\x12%\n\x1d\x64isable_additional_properties\x18\x08 \x01(\x08\x12\x1a\n\x12whitespace_pattern\x18\t \x01(\tB\x0c\n\nconstraint\"X\n\tTextChunk\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x06tokens\x18\x03 \x03(\x0b\x32\x1d.splitserve.v1.GeneratedToken\":\n\x0cScoredPrompt\x12*\n\x06tokens\x18\x01 \x03(\x0b\x32\x1a.splitserve.v1.PromptToken\"O\n\tChoiceEnd\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x32\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x1b.splitserve.v1.FinishReason\"V\n\x08\x43omplete\x12#\n\x05usage\x18\x01 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x02 \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xf8\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12)\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.splitserve.v1.TextChunkH\x00\x12.\n\nchoice_end\x18\x03 \x01(\x0b\x32\x18.splitserve.v1.ChoiceEndH\x00\x12+\n\x08\x63omplete\x18\x04 \x01(\x0b\x32\x17.splitserve.v1.CompleteH\x00\x12-\n\x06prompt\x18\x05 \x01(\x0b\x32\x1b.splitserve.v1.ScoredPromptH\x00\x12\x10\n\x08\x65vent_id\x18\x06 \x01(\tB\x07\n\x05\x65vent\"\x13\n\x11ListModelsRequest\"/\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x02 \x01(\r\":\n\x12ListModelsResponse\x12$\n\x06models\x18\x01 \x03(\x0b\x32\x14.splitserve.v1.Model2\xb5\x02\n\tInference\x12M\n\x08Generate\x12\x1e.splitserve.v1.GenerateRequest\x1a\x1f.splitserve.v1.GenerateResponse0\x01\x12\x42\n\x05\x45mbed\x12\x1b.splitserve.v1.EmbedRequest\x1a\x1c.splitserve.v1.EmbedResponse\x12\x42\n\x05Score\x12\x1b.splitserve.v1.ScoreRequest\x1a\x1c.splitserve.v1.ScoreResponse\x12Q\n\nListModels\x12 .splitserve.v1.ListModelsRequest\x1a!.splitserve.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,24 +42,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATEREQUEST']._serialized_end=502
   _globals['_CHOICES']._serialized_start=504
   _globals['_CHOICES']._serialized_end=528
-  _globals['_STRUCTUREDOUTPUTS']._serialized_start=531
-  _globals['_STRUCTUREDOUTPUTS']._serialized_end=806
-  _globals['_TEXTCHUNK']._serialized_start=808
-  _globals['_TEXTCHUNK']._serialized_end=896
-  _globals['_SCOREDPROMPT']._serialized_start=898
-  _globals['_SCOREDPROMPT']._serialized_end=956
-  _globals['_CHOICEEND']._serialized_start=958
-  _globals['_CHOICEEND']._serialized_end=1037
-  _globals['_COMPLETE']._serialized_start=1039
-  _globals['_COMPLETE']._serialized_end=1125
-  _globals['_GENERATERESPONSE']._serialized_start=1128
-  _globals['_GENERATERESPONSE']._serialized_end=1376
-  _globals['_LISTMODELSREQUEST']._serialized_start=1378
-  _globals['_LISTMODELSREQUEST']._serialized_end=1397
-  _globals['_MODEL']._serialized_start=1399
-  _globals['_MODEL']._serialized_end=1446
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1448
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1506
-  _globals['_INFERENCE']._serialized_start=1509
-  _globals['_INFERENCE']._serialized_end=1682
+  _globals['_EMBEDINPUT']._serialized_start=530
+  _globals['_EMBEDINPUT']._serialized_end=610
+  _globals['_EMBEDREQUEST']._serialized_start=613
+  _globals['_EMBEDREQUEST']._serialized_end=765
+  _globals['_EMBEDDING']._serialized_start=767
+  _globals['_EMBEDDING']._serialized_end=794
+  _globals['_EMBEDRESPONSE']._serialized_start=796
+  _globals['_EMBEDRESPONSE']._serialized_end=914
+  _globals['_SCOREREQUEST']._serialized_start=917
+  _globals['_SCOREREQUEST']._serialized_end=1064
+  _globals['_SCORERESPONSE']._serialized_start=1066
+  _globals['_SCORERESPONSE']._serialized_end=1154
+  _globals['_STRUCTUREDOUTPUTS']._serialized_start=1157
+  _globals['_STRUCTUREDOUTPUTS']._serialized_end=1432
+  _globals['_TEXTCHUNK']._serialized_start=1434
+  _globals['_TEXTCHUNK']._serialized_end=1522
+  _globals['_SCOREDPROMPT']._serialized_start=1524
+  _globals['_SCOREDPROMPT']._serialized_end=1582
+  _globals['_CHOICEEND']._serialized_start=1584
+  _globals['_CHOICEEND']._serialized_end=1663
+  _globals['_COMPLETE']._serialized_start=1665
+  _globals['_COMPLETE']._serialized_end=1751
+  _globals['_GENERATERESPONSE']._serialized_start=1754
+  _globals['_GENERATERESPONSE']._serialized_end=2002
+  _globals['_LISTMODELSREQUEST']._serialized_start=2004
+  _globals['_LISTMODELSREQUEST']._serialized_end=2023
+  _globals['_MODEL']._serialized_start=2025
+  _globals['_MODEL']._serialized_end=2072
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2074
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2132
+  _globals['_INFERENCE']._serialized_start=2135
+  _globals['_INFERENCE']._serialized_end=2444
 # @@protoc_insertion_point(module_scope)

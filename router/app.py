@@ -9,11 +9,14 @@ from router.api.generation_endpoint import GenerationEndpoint, HttpContext
 from router.api.http.direct_paths import DirectPaths
 from router.api.http.front_door import FrontDoor
 from router.api.named_endpoint import NamedEndpoint
+from router.api.pooling_endpoint import PoolingEndpoint
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.completion_reader import CompletionReader
 from router.api.reading.detokenize_reader import DetokenizeReader
+from router.api.reading.embeddings_reader import EmbeddingsReader
 from router.api.reading.messages_reader import CountReader, MessagesReader
 from router.api.reading.responses_reader import ResponsesReader
+from router.api.reading.score_reader import RerankReader, ScoreReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.api.status_endpoints import Readiness, StatusEndpoints
 from router.api.text_endpoint import TextEndpoint
@@ -31,12 +34,18 @@ def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegist
     responses = NamedEndpoint(context, ResponsesReader(model, ignores_unknown=lenient))
     tokenize = TextEndpoint(context, TokenizeReader(model, ignores_unknown=lenient))
     detokenize = TextEndpoint(context, DetokenizeReader(model, ignores_unknown=lenient))
+    embeddings = PoolingEndpoint(context, EmbeddingsReader(model, ignores_unknown=lenient))
+    score = PoolingEndpoint(context, ScoreReader(model, ignores_unknown=lenient))
+    rerank = PoolingEndpoint(context, RerankReader(model, ignores_unknown=lenient))
     routes = [
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/completions", completion, methods=["POST"]),
         Route("/v1/messages", messages, methods=["POST"]),
         Route("/v1/messages/count_tokens", count, methods=["POST"]),
         Route("/v1/responses", responses, methods=["POST"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
+        Route("/v1/score", score, methods=["POST"]),
+        Route("/v1/rerank", rerank, methods=["POST"]),
         Route("/v1/models", status.models, methods=["GET"]),
         Route("/v1/models/{name:path}", status.model, methods=["GET"]),
         Route("/tokenize", tokenize, methods=["POST"]),

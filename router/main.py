@@ -60,7 +60,6 @@ def run(options: RouterOptions) -> int:
 async def _run(options: RouterOptions, card: ModelCard) -> int:
     stop_requests = StopRequests(EndLimit(SHUTDOWN_TIMEOUT_S).begin)
     with listen_for_signals(stop_requests):
-        own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
         world, share = World(), LoopShare()
         store = _store_of(options, card, world)
         circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
@@ -71,7 +70,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         fronted = _fronted(card, model) if options.vllm_servers.vllm is not None else None
         workers = FleetPlane(
             options,
-            own,
+            _own_model(card, model),
             world,
             on_loss=stop_requests.on_loss,
             circle=circle,
@@ -90,6 +89,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             options.ignores_unknown_fields,
             options.tool_format,
             options.reasoning_format,
+            model.pooling,
         )
         texts = TextWorkers(
             setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep
@@ -125,6 +125,14 @@ def num_routers(workers: FleetPlane) -> int:
     return 1 if workers.circle is None else workers.circle.num_alive
 
 
+def _own_model(card: ModelCard, model: ServedModel) -> OwnModel:
+    return OwnModel(
+        tokenizer_digest=card.tokenizer_digest,
+        weights_digest=card.weights_digest,
+        pooling="" if model.pooling is None else model.pooling.kind.value,
+    )
+
+
 def _fronted(card: ModelCard, model: ServedModel) -> FrontedModel:
     return FrontedModel(
         name=model.name,
@@ -136,6 +144,9 @@ def _fronted(card: ModelCard, model: ServedModel) -> FrontedModel:
 
 
 def longest_request_tokens(workers: FleetPlane) -> int | None:
-    """Prompt and completion that the roomiest decode worker can hold; None without one."""
-    decode = workers.fleet.ready(Role.DECODE) or workers.fleet.with_role(Role.DECODE)
-    return max((item.capacity_tokens for item in decode), default=None)
+    """Prompt and completion that the roomiest decode worker can hold, or prompt that a prefill
+    worker can that pools; None without either."""
+    fleet = workers.fleet
+    members = fleet.ready(Role.DECODE) or fleet.with_role(Role.DECODE)
+    members = members or [item for item in fleet.with_role(Role.PREFILL) if item.pooling]
+    return max((item.capacity_tokens for item in members), default=None)

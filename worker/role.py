@@ -27,6 +27,8 @@ class RunningWorker:
     metrics: WorkerMetrics
     tracing: Tracing | None = None
     """None: no request is traced."""
+    pooling: str = ""
+    """As its Member has it."""
 
 
 class RoleService(Protocol):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from cluster import VERSION
 from cluster.config import WorkerOptions
-from cluster.identity import WorkerKey
+from cluster.errors import ConfigError
+from cluster.identity import Role, WorkerKey
 from cluster.kv_events.keys import ReaderKeys
 from cluster.membership.member import Member
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
+from cluster.models.pooling import Pooling
+from cluster.models.text.pooling import pooling_of_model
 from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
@@ -39,7 +42,21 @@ def spec_of(options: WorkerOptions, card: ModelCard, key: WorkerKey) -> EngineSp
         incarnation=key.incarnation,
         kv_transport=options.peers.kv_transport,
         options=options.engine,
+        pooling=_pooling_of(options, card),
     )
+
+
+def _pooling_of(options: WorkerOptions, card: ModelCard) -> Pooling | None:
+    """Of a prefill worker: no other computes prompts for themselves. Raises ConfigError for a model
+    that makes no text, at a decode worker."""
+    pooling = pooling_of_model(card, options.model)
+    if options.role is Role.PREFILL or pooling is None:
+        return pooling
+    if not pooling.generates:
+        raise ConfigError(
+            f"{card.name} makes no text: a fleet of it has prefill workers alone (serve --decode 0)"
+        )
+    return None
 
 
 def pairing_of(spec: EngineSpec, ready: Ready) -> Pairing:
@@ -89,6 +106,7 @@ def member_of(
         prefix_cache_off=not spec.options.prefix_cache,
         max_num_seqs=spec.options.num_seats,
         ranks=tuple(ready.ranks),
+        pooling="" if spec.pooling is None else spec.pooling.kind.value,
     )
 
 

@@ -235,6 +235,7 @@ class WorkerProcess:
                 lifespan=self._lifespan,
                 metrics=metrics,
                 tracing=self._traced(spec, metrics),
+                pooling="" if spec.pooling is None else spec.pooling.kind.value,
             )
         )
         self._closers.push_async_callback(self._role.close)

@@ -5,6 +5,7 @@
            -- supervisor     --> SupervisorLink   supervisor to router or worker: who serves
            -- session        --> SessionLink      router to decode worker: one stream, both ways
            -- prefill_worker --> PrefillLink      decode to prefill worker: handshake, leases
+           -- pooling        --> PoolLink         router to prefill worker: embeddings, scores
            -- prefix_cache   --> PrefixCacheLink  to a worker: what is cached goes to another one
 
 Dialling never waits and never fails: a link connects when it is first used. Whoever dialled it
@@ -48,6 +49,19 @@ class PrefillLink(Protocol):
 
     async def close(self) -> None:
         """Idempotent."""
+
+
+class PoolLink(Protocol):
+    """To one prefill worker, shared by all requests."""
+
+    async def pool(
+        self, request: handoff_pb2.PoolRequest, deadline: Deadline
+    ) -> handoff_pb2.PoolResponse:
+        """A caller that is cancelled ends the work there. The other side is told what is left of
+        the deadline."""
+
+    async def close(self) -> None:
+        """Ends all calls under way. Idempotent."""
 
 
 class PrefixCacheLink(Protocol):
@@ -197,6 +211,9 @@ class Dialer(Protocol):
 
     def prefill_worker(self, address: str) -> PrefillLink:
         """For a decode worker."""
+
+    def pooling(self, address: str) -> PoolLink:
+        """For a router."""
 
     def prefix_cache(self, address: str) -> PrefixCacheLink:
         """For a router, or a worker that is to leave."""

@@ -11,6 +11,7 @@ from cluster.dial.dialer import (
     Dialer,
     MembershipLink,
     OperatorLink,
+    PoolLink,
     PrefillLink,
     PrefillStream,
     PrefixCacheLink,
@@ -41,6 +42,10 @@ class GrpcDialer(Dialer):
     def prefill_worker(self, address: str) -> PrefillLink:
         """See Dialer."""
         return _GrpcPrefillLink(address, self._way)
+
+    def pooling(self, address: str) -> PoolLink:
+        """See Dialer."""
+        return _GrpcPoolLink(address, self._way)
 
     def prefix_cache(self, address: str) -> PrefixCacheLink:
         """See Dialer."""
@@ -104,6 +109,24 @@ class _GrpcPrefillLink(PrefillLink):
     async def lost(self) -> None:
         while (state := self._channel.get_state()) is grpc.ChannelConnectivity.READY:
             await self._channel.wait_for_state_change(state)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class _GrpcPoolLink(PoolLink):
+    def __init__(self, address: str, way: FleetWay) -> None:
+        self._typed = TypedCalls(address, way)
+        self._channel = way.open(address)
+        self._stub = handoff_pb2_grpc.PrefillWorkerStub(self._channel)
+
+    async def pool(
+        self, request: handoff_pb2.PoolRequest, deadline: Deadline
+    ) -> handoff_pb2.PoolResponse:
+        timeout_s = None if math.isinf(deadline.at_s) else deadline.remaining_s
+        with self._typed:
+            reply: handoff_pb2.PoolResponse = await self._stub.Pool(request, timeout=timeout_s)
+        return reply
 
     async def close(self) -> None:
         await self._channel.close()

@@ -57,6 +57,8 @@ class Member:
     """That it decodes at once; 0: it does not say."""
     ranks: tuple[RankFacts, ...] = ()
     """In order: the processes that hold its model."""
+    pooling: str = ""
+    """The word of its PoolingKind; empty: it does not pool."""
 
     @property
     def key(self) -> WorkerKey:
@@ -74,7 +76,7 @@ class Member:
             _check_endpoint(name, getattr(self, name))
         for name in ("kv_events_key", "kv_reader_secret"):
             _check_key(name, getattr(self, name))
-        for name in ("model", "kv_transport", "version"):
+        for name in ("model", "kv_transport", "version", "pooling"):
             _check_length(name, getattr(self, name))
         _check_between("max_context_tokens", self.max_context_tokens, MAX_CONTEXT_TOKENS)
         for name in ("weights_digest", "tokenizer_digest", "dtype", "kv_dtype", "weights"):

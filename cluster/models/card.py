@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from cluster.kv_shape import KvShape
+from cluster.models.pooling import Pooling
 
 
 class CheckpointFormat(enum.StrEnum):
@@ -239,6 +240,8 @@ class ModelCard:
     """Of the weights in their own groups, once loaded; None: as large as the files."""
     quantization: QuantizationConfig | None = None
     """None: every matrix is stored in `checkpoint_dtype`."""
+    pooling: Pooling | None = None
+    """What the checkpoint is made for in place of text; None: it is made for text."""
 
     @property
     def stored_bytes(self) -> int:

@@ -24,6 +24,10 @@ class Fields:
         """True when the key is there, null or not."""
         return key in self._values
 
+    def names(self) -> list[str]:
+        """Every key."""
+        return list(self._values)
+
     def sections(self) -> list[str]:
         """The keys of mappings inside this one."""
         return [key for key, value in self._values.items() if isinstance(value, Mapping)]

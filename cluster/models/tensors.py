@@ -21,6 +21,8 @@ from cluster.models.stored_tensor import Share, StoredTensor
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 LM_HEAD = "lm_head.weight"
+SCORE_HEAD = "score.weight"
+"""[1, hidden]: of a checkpoint that scores; no part of the decoder."""
 ROPE_DIVISORS = "rope_divisors"
 """GGUF only (`rope_freqs.weight`): what each inverse frequency is divided by."""
 INPUT_NORM = "input_layernorm.weight"

@@ -22,6 +22,8 @@ class PrefillMode(enum.StrEnum):
     """Nobody: what the prefix cache has of the prompt is exported, and no token is sampled."""
     KEEP = "keep"
     """As REMOTE, for the prefix cache alone: no token is sampled, and everybody goes before it."""
+    POOL = "pool"
+    """Here, and no token is sampled: hidden states become an embedding or a score."""
 
     @property
     def is_export(self) -> bool:
@@ -61,6 +63,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     prediction: list[int] = []
     """What the client expects of the answer, from its beginning: tokens to guess from."""
+    dimensions: int | None = None
+    """POOL: that an embedding is cut to; None: it is told whole."""
 
     @property
     def choices(self) -> list[int]:

@@ -16,6 +16,7 @@ A request is submitted once and ends with exactly one `RequestEnded`. In between
     CACHED   Started, with how much of it is cached; Prefilled, once, unless that is nothing; then
              as EXPORT.
     KEEP     Reserved; Deliver...; what was delivered is in the prefix cache when Cancel ends it.
+    POOL     Started; Pooled, which ends the request.
 """
 
 from __future__ import annotations
@@ -50,6 +51,14 @@ class PromptScored(msgspec.Struct, frozen=True):
     request_id: str
     first_index: int
     tokens: list[PromptToken]
+
+
+class Pooled(msgspec.Struct, frozen=True):
+    """What became of a POOL request, in the frame of its end."""
+
+    request_id: str
+    values: bytes
+    """float32, little-endian."""
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -181,6 +190,7 @@ class Frame(msgspec.Struct, kw_only=True):
     started: list[Started] = []
     computed: list[PromptComputed] = []
     prefilled: list[Prefilled] = []
+    pooled: list[Pooled] = []
     fetched: list[Fetched] = []
     places: list[QueuePlace] = []
     ended: list[RequestEnded] = []
@@ -206,6 +216,7 @@ class Frame(msgspec.Struct, kw_only=True):
             or self.started
             or self.computed
             or self.prefilled
+            or self.pooled
             or self.fetched
             or self.places
             or self.ended

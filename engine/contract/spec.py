@@ -14,6 +14,7 @@ from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.card import ModelCard
+from cluster.models.pooling import Pooling
 from engine.contract.weight_format import WeightFormat, resolve_weights
 
 __all__ = ["EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
@@ -36,6 +37,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of the worker: names the transfer agent."""
     kv_transport: str = "nixl"
     options: EngineOptions = msgspec.field(default_factory=EngineOptions)
+    pooling: Pooling | None = None
+    """What prompts are made into beside text, or in its place; None: tokens are all it makes."""
     run_folder: str = ""
     """For the engine's sockets; whoever starts the engine removes it afterwards. Empty: it makes,
     and removes, one of its own."""

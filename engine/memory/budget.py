@@ -49,7 +49,7 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
         stored_bytes=request.stored_bytes,
     )
     exchange = _exchange_bytes(request)
-    workspace = exchange + workspace_bytes(
+    workspace = exchange + request.num_workspaces * workspace_bytes(
         request.split, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
     )
     headroom = int(available * HEADROOM_SHARE)

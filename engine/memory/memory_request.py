@@ -36,6 +36,8 @@ class MemoryRequest:
     """Size of the weight files: what weights in their stored format take."""
     num_moves: int = 0
     """Experts of one layer that may change their ranks at once; 0: they stay where they are."""
+    num_workspaces: int = 1
+    """Forwards with activations of their own: a model that pools beside making text has two."""
 
     @property
     def compute_dtype(self) -> torch.dtype:

@@ -2,13 +2,16 @@
 
     token_ids -> embedding -> [ norm, QKV, rotate + write KV, attend, O, norm, gate-up, down ] x L
               -> rows whose logits are wanted -> norm -> LM head -> float32 logits
+                                                '- of a model that pools -> float32 hidden states
 
 The residual stream is float32; matrices and the pool are in the decoder's dtype.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -16,6 +19,7 @@ from cluster.home import kernels_folder
 from cluster.models.card import ModelCard
 from cluster.models.expert_placement import ExpertPlacement
 from cluster.models.model_split import ModelSplit
+from cluster.models.pooling import Pooling
 from cluster.sharding import Rank, RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
@@ -48,9 +52,11 @@ class Decoder:
         collective: Collective | None = None,
         logits_at: int | None = None,
         progress: PhaseProgress = silent,
+        pooling: Pooling | None = None,
     ) -> None:
         """`collective`: of the ranks that share the matrices, an ExpertCollective where they
-        exchange rows; None: this rank has all of them. `logits_at`: see RankPlace."""
+        exchange rows; None: this rank has all of them. `logits_at`: see RankPlace. `pooling`: None:
+        logits alone are made."""
         _check_ranks(weights.split.rank, collective)
         self.config, self.split = weights.config, weights.split
         self._logits_at = logits_at
@@ -72,8 +78,13 @@ class Decoder:
         if picks is not None:
             source = ExpertSource(reopen=weights.reopen, kernels=kernels, picks=picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
-        tape = _tape(self.dtype, self.split, collective)
-        self._player = player_of(self._record(tape), kernels)
+        record = partial(self._record, partial(_tape, self.dtype, self.split, collective))
+        self._pooled = None if pooling is None else player_of(record(pooled=True), kernels)
+        if pooling is None or pooling.generates:
+            self._player = player_of(record(), kernels)
+        else:
+            assert self._pooled is not None
+            self._player = self._pooled
 
     @classmethod
     def load(
@@ -86,6 +97,7 @@ class Decoder:
         weights: WeightFormat = WeightFormat.FULL,
         max_context_tokens: int | None = None,
         place: RankPlace | None = None,
+        pooling: Pooling | None = None,
     ) -> Decoder:
         """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel.
 
@@ -94,6 +106,7 @@ class Decoder:
 
         `weights` is resolved, and what this device has kernels for (engine/runner/gpu_formats.py).
         Positions from `max_context_tokens` on are never used: their rotations are not kept.
+        `pooling`: that its steps may be asked for.
         """
         device = torch.device(device)
         place = RankPlace(split=ModelSplit(config=card.config)) if place is None else place
@@ -114,6 +127,7 @@ class Decoder:
                 collective=place.collective,
                 logits_at=place.logits_at,
                 progress=progress,
+                pooling=pooling,
             )
 
     @property
@@ -143,14 +157,19 @@ class Decoder:
 
     def forward(self, batch: RaggedBatch, kv: KvPool) -> torch.Tensor:
         """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size]; of
-        no use at a rank that does not want them.
+        no use at a rank that does not want them. Of a batch that is pooled, and of a model that
+        does nothing else, hidden states, float32 [num_logits, hidden].
 
         Block tables and slots are trusted; a wrong one corrupts other sequences.
         """
+        if batch.is_pooled:
+            assert self._pooled is not None, "a model that does not pool"
+            return self._pooled(batch, kv.tensor)
         return self._player(batch, kv.tensor)
 
-    def _record(self, tape: Tape) -> Recording:
+    def _record(self, new_tape: Callable[[], Tape], *, pooled: bool = False) -> Recording:
         """The forward. The last layer's feed-forward runs for rows with wanted logits only."""
+        tape = new_tape()
         eps, last = self.config.rms_norm_eps, len(self._layers) - 1
         residual = self._embed(tape)
         if self._embedding_scale != 1.0:
@@ -166,6 +185,9 @@ class Decoder:
             branch = layer.feed_forward.record(tape, x)
             after = self._final_norm if index == last else self._layers[index + 1].input_norm
             x = tape.add_rms_norm(branch, residual, after, eps)
+        if pooled:  # the same norm once more, unrounded and at a place of its own
+            hidden = tape.hidden(residual, self._final_norm, eps)
+            return tape.finish(tape.from_residual(hidden))
         return tape.finish(self._logits(tape, tape.from_residual(x)))
 
     def _embed(self, tape: Tape) -> Rows:

@@ -28,6 +28,8 @@ class RaggedBatch:
     num_decodes: int  # the first sequences, one query token each
     max_query_len: int
     max_context_len: int
+    is_pooled: bool = False
+    """Hidden states are wanted of `logit_rows`, in place of logits."""
 
     def to(self, device: torch.device) -> RaggedBatch:
         """The same on another device; each tensor is a copy of its own."""

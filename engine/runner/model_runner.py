@@ -12,6 +12,7 @@ from cluster.block_homes import BlockHomes
 from engine.contract.messages import Frame, Loaded
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
+from engine.model.pooled_head import PooledHead
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.other_ranks import GroupTurn, OtherRanks
 from engine.sampling.logits import SamplingRow
@@ -24,7 +25,8 @@ class ModelRunner(Protocol):
         """Copies whole blocks, (source, target), before the step's forward."""
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
-        """Writes the batch's KV; returns logits, float32 [num_logits, vocab_size]."""
+        """Writes the batch's KV; returns logits, float32 [num_logits, vocab_size]; of a batch that
+        is pooled hidden states, [num_logits, hidden]."""
 
 
 class PartRunner(ModelRunner, Protocol):
@@ -105,6 +107,8 @@ class Replica:
     """Those that hold the rest of the model; None: it is all here."""
     group_turn: GroupTurn = ALONE
     """What each turn of the engine does for them."""
+    pooled_head: PooledHead | None = None
+    """What becomes of pooled prompts; None: of a model that does not pool."""
 
     @property
     def homes(self) -> BlockHomes:

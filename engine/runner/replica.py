@@ -28,6 +28,7 @@ from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.model.decoder import Decoder
 from engine.model.experts.rebalancer import MAX_MOVES
 from engine.model.load_phases import PhaseProgress, PhaseTimer
+from engine.model.pooled_head import PooledHead
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.open_checkpoint import fitted_split
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
@@ -102,6 +103,7 @@ def load_part(
         weights=weights,
         max_context_tokens=max(size.context_tokens, size.layout.block_size),  # for the warm-up
         place=portion.place_of(size.split),
+        pooling=spec.pooling,
     )
     portion.await_others()
     size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
@@ -132,6 +134,7 @@ def finish_replica(
         max_context_tokens=min(size.context_tokens, num_blocks * size.layout.block_size),
         num_homes=part.homes.num_homes,
         load_phases_ms=phases.finish(),
+        pooled_head=None if spec.pooling is None else PooledHead.of(spec.card, spec.pooling),
     )
 
 
@@ -165,13 +168,23 @@ class ReplicaSize:
     max_batch_tokens: int
     why_not_replayed: str | None
     """See replayed_steps.py."""
+    num_workspaces: int = 1
+    """Forwards that are recorded, each with activations of its own."""
 
     @classmethod
     def of(
         cls, spec: EngineSpec, portion: Portion, split: ModelSplit, device: torch.device
     ) -> ReplicaSize:
-        """Raises ConfigError for a context that cannot be had."""
-        options, dtype = spec.options, DTYPES[spec.dtype]
+        """Raises ConfigError for a context that cannot be had, and for prompts that cannot be
+        pooled."""
+        options, dtype, pooling = spec.options, DTYPES[spec.dtype], spec.pooling
+        if pooling is not None and portion.num_homes > 1:
+            raise ConfigError(
+                "--pooling and --data-parallel-attention do not go together: no rank has the "
+                "hidden states of all sequences",
+                param="pooling",
+            )
+        makes_text = pooling is None or pooling.generates
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
         return cls(
@@ -183,7 +196,10 @@ class ReplicaSize:
             context_tokens=resolve_context(spec.card.config, options, layout),
             max_num_seqs=options.max_num_seqs,
             max_batch_tokens=options.max_batch_tokens,
-            why_not_replayed=why_not_replayed(options, split),
+            why_not_replayed=why_not_replayed(options, split)
+            if makes_text
+            else "this model decodes nothing",
+            num_workspaces=1 + (pooling is not None and makes_text),
         )
 
     @property
@@ -218,6 +234,7 @@ class ReplicaSize:
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
             num_moves=0 if spec.options.expert_rebalance_interval_s is None else MAX_MOVES,
+            num_workspaces=self.num_workspaces,
         )
 
     def warm_up_limits(self, scratch_blocks: Sequence[int]) -> WarmUpLimits:

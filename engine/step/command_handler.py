@@ -64,6 +64,7 @@ class CommandHandler:
                 max_context_tokens=self._replica.max_context_tokens,
                 pool_tokens=self._placement.homes.blocks_each * self._placement.block_size,
                 follows_grammars=self._grammars is not None,
+                pooling=None if (head := self._replica.pooled_head) is None else head.pooling,
             )
         except SplitserveError as error:
             self._writer.refuse(body, error)
@@ -71,6 +72,10 @@ class CommandHandler:
             request = self._table.add(body)
             if self._grammars is not None and body.sampling.grammar is not None:
                 self._table.constrain(request, self._grammars.compile(body.sampling.grammar))
+            if body.mode is PrefillMode.POOL and head is not None:
+                leader = request.leader
+                leader.is_pooled = True
+                leader.num_scored = 0 if head.pooling.reads_every_row else None
             request.num_to_compute = self._placement.num_uncached(request)
             if body.mode is PrefillMode.CACHED:
                 split_prompt.pin(request, self._placement)

@@ -8,6 +8,8 @@ that loses a rank is the engine's end: RankLost goes through.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import structlog
 import torch
 
@@ -18,6 +20,7 @@ from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
 from engine.step.masking import Masking
 from engine.step.placement import Placement
+from engine.step.prompt_pooling import PromptPooling
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
@@ -44,7 +47,9 @@ class Computation:
         masking: Masking,
         verification: Verification,
         writer: FrameWriter,
+        pooled: PromptPooling | None = None,
     ) -> None:
+        """`pooled`: of a model that pools."""
         self._runner = runner
         self._batches = batches
         self._placement = placement
@@ -53,6 +58,7 @@ class Computation:
         self._masking = masking
         self._verification = verification
         self._writer = writer
+        self._pooled = pooled
         self._scores = PromptScores(table, writer)
         self._health = StepHealth()
 
@@ -66,7 +72,8 @@ class Computation:
             )
             self.fail(self._table.of(work.sequences), error)
         else:
-            self._compute_copied(work)
+            for part in (work,) if self._pooled is None else work.by_wanted():
+                self._compute_copied(part)
 
     def fail(self, requests: list[Request], error: Exception) -> None:
         """Ends them for what went wrong in their step."""
@@ -90,7 +97,10 @@ class Computation:
         try:
             if self._table.num_constrained:
                 self._masking.begin(work.spans)
-            logits = self._runner.forward(self._batches.build(work.spans, work.num_decodes))
+            batch = self._batches.build(work.spans, work.num_decodes)
+            if work.is_pooled:
+                batch = replace(batch, is_pooled=True)
+            logits = self._runner.forward(batch)
         except RankLost:
             raise
         except Exception as error:
@@ -118,6 +128,8 @@ class Computation:
         try:
             if work.num_drafted:
                 num_given = self._verification.take(logits, work.spans)
+            elif work.is_pooled and self._pooled is not None:
+                num_given = self._pooled.take(logits, work.spans)
             else:
                 num_given = self._take_known(work, logits, completed)
         except Exception as error:

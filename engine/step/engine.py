@@ -29,6 +29,7 @@ from engine.step.launches import Launches
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
+from engine.step.prompt_pooling import PromptPooling
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import LaunchedStep, RunAhead
@@ -176,6 +177,11 @@ class Engine:
         return self._launches is not None and self._launches.in_flight is not None
 
     def _computation_of(self, replica: Replica, masking: Masking) -> Computation:
+        pooled = None
+        if (head := replica.pooled_head) is not None:
+            pooled = PromptPooling(
+                head, self.table, self.placement, self._writer, clock=self._clock
+            )
         return Computation(
             replica.runner,
             self._batches,
@@ -185,6 +191,7 @@ class Engine:
             masking=masking,
             verification=self._verification,
             writer=self._writer,
+            pooled=pooled,
         )
 
     def _commands_of(self, replica: Replica) -> CommandHandler:

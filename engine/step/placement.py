@@ -71,7 +71,7 @@ class Placement:
             is_preemptible=not request.is_export,  # a reader may be at its blocks already
             num_computed=sequence.num_computed,
             due_ms=due_ms,
-            is_scored=not is_decode and sequence.scores_prompt,
+            is_scored=not (is_decode or sequence.is_pooled) and sequence.scores_prompt,
             home=lease.home,
             chances=chances,
             room_tokens=self.block_size - 1 - sequence.num_computed % self.block_size,
@@ -169,7 +169,7 @@ class Placement:
             blocks_fresh=num_blocks - len(matched),
             seats=request.num_seats,
             is_remote=request.is_remote,
-            is_scored=sequence.scores_prompt,
+            is_scored=sequence.scores_prompt and not sequence.is_pooled,
             home=home,
         )
 

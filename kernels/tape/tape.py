@@ -93,6 +93,12 @@ class Tape:
         self.add(ops.RmsNorm(residual=residual, weight=weight, eps=eps, out=out))
         return out
 
+    def hidden(self, residual: Rows, weight: torch.Tensor, eps: float) -> Rows:
+        """The norm of the residual stream in float32, at a place of its own: what a step leaves."""
+        out = self.rows("hidden", residual.width, torch.float32)
+        self.add(ops.RmsNorm(residual=residual, weight=weight, eps=eps, out=out))
+        return out
+
     def add_rms_norm(self, branch: Rows, residual: Rows, weight: torch.Tensor, eps: float) -> Rows:
         """Adds the branch to the residual stream; then its norm."""
         out = self.rows("normed", residual.width)

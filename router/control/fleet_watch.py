@@ -12,7 +12,7 @@ from cluster.errors import InvalidRequest
 from cluster.rpc import abort
 from protos import fleet_watch_pb2, fleet_watch_pb2_grpc
 from router.control.kv_links import KvLinks
-from router.dispatch.admission import Admission
+from router.dispatch.both_lines import SeenLine
 from router.dispatch.in_flight import InFlight, TakenRequest
 from router.fleet.stage import RequestStage
 from router.telemetry.decisions import DecisionLog
@@ -37,7 +37,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         links: KvLinks,
         diary: Diary,
         lately: Lately,
-        admission: Admission,
+        admission: SeenLine,
         decisions: DecisionLog,
         work: Callable[[], Awaitable[fleet_watch_pb2.WorkResponse]],
     ) -> None:
@@ -161,7 +161,7 @@ def is_named(internal: str, asked: str) -> bool:
     return internal == asked or is_known_as(internal, asked)
 
 
-def _queues(admission: Admission) -> Sequence[fleet_watch_pb2.ClassQueue]:
+def _queues(admission: SeenLine) -> Sequence[fleet_watch_pb2.ClassQueue]:
     queued = {each: sum(admission.queued_by_tenant(each).values()) for each in Priority}
     return [
         fleet_watch_pb2.ClassQueue(priority=each, num_queued=number)

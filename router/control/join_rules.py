@@ -39,6 +39,8 @@ class OwnModel:
     tokenizer_digest: str | None = None
     weights_digest: str | None = None
     """Others are served as well, while they are what there is."""
+    pooling: str = ""
+    """How it pools prompts: the word of a PoolingKind; empty: it does not."""
 
 
 class JoinRules:

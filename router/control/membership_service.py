@@ -24,7 +24,7 @@ from router.control.hand_on_orders import HandOnOrders
 from router.control.hold_orders import HoldOrders
 from router.control.join_rules import JoinRules
 from router.control.supervision import Supervision
-from router.dispatch.admission import Admission
+from router.dispatch.both_lines import SeenLine
 from router.fleet.fleet import Fleet
 from router.fleet.pairing_states import PairingState, pairing_states
 from router.index.prefix_index import PrefixIndex
@@ -53,7 +53,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         store: MembershipStore,
         fleet: Fleet,
         index: PrefixIndex,
-        admission: Admission,
+        admission: SeenLine,
         terms: JoinTerms,
         supervision: Supervision,
         *,

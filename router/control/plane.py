@@ -27,6 +27,7 @@ from router.control.supervision import Supervision
 from router.control.watching import Watching
 from router.dispatch.admission import Admission
 from router.dispatch.attempts import AttemptRules
+from router.dispatch.both_lines import BothLines
 from router.dispatch.degradation import Degradation, steps_of
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.fleet_room import FleetRoom, Unreserved
@@ -92,10 +93,11 @@ class FleetPlane:
         self.fleet = self._new_fleet(estimates, world, time)
         watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
-        self.admission = admission = self._new_admission(options, world)
+        self.lines = self._new_lines(options, world, own.pooling)
+        self.admission = self.lines.tokens
         steps, given_up = steps_of(options.degrade or ""), self.fleet.diary.given_up
         self.degradation = Degradation(steps, world.clock, given_up)
-        rules = self._attempt_rules(options, admission)
+        rules = self._attempt_rules(options)
         lives = self.fleet.lives
         self._expiry = Expiry(self.store, awake, lives, clock=world.clock, sleep=world.sleep)
         self.desk = RoutingDesk(
@@ -106,13 +108,12 @@ class FleetPlane:
             lambda: self.degradation.allows_local_prefill,
         )
         self._sending = self._new_sending(estimates)
-        self.source = self._new_dispatcher(admission, rules)
-        self._watching = Watching(self.fleet, estimates, admission, self.metrics, world.clock)
+        self.source = self._new_dispatcher(rules)
+        self._watching = Watching(self.fleet, estimates, self.lines, self.metrics, world.clock)
         self._watching.publish_pressure(options.budgets)
-        self._first_look = FirstLook(
-            self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
-        )
-        self._service = self._membership_service(options, own, admission, awake)
+        not_whole = self._why_circle_is_not_whole
+        self._first_look = FirstLook(self.fleet, self._followers, world.clock, not_whole)
+        self._service = self._membership_service(options, own, awake)
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -188,14 +189,20 @@ class FleetPlane:
     def _adapters(self) -> tuple[WorkerAdapter, ...]:
         return () if self._vllm is None else (self._vllm,)
 
-    def _new_admission(self, options: RouterOptions, world: World) -> Admission:
+    def _new_lines(self, options: RouterOptions, world: World, pooling: str) -> BothLines:
+        tokens = self._new_admission(options, world)
+        pooled = self._new_admission(options, world, pooling) if pooling else None
+        return BothLines(tokens, pooled)
+
+    def _new_admission(self, options: RouterOptions, world: World, pooling: str = "") -> Admission:
         """It looks for room whenever a worker comes, goes or says how it is."""
         limits = options.max_running_requests, options.max_queued_requests
-        room = FleetRoom(self.fleet, world.clock) if options.reserve_room else Unreserved()
+        reserves = options.reserve_room
+        room = FleetRoom(self.fleet, world.clock, pooling) if reserves else Unreserved()
         admission = Admission(*limits, room=room, shares=self._shares_of, clock=world.clock)
         self.fleet.changes.watch(admission.look)
         self.store.watch(lambda change: admission.look())
-        if self.circle is not None:
+        if self.circle is not None and not pooling:
             self.circle.tells_of(admission)
         return admission
 
@@ -209,9 +216,9 @@ class FleetPlane:
             decisions=self.decisions,
         )
 
-    def _new_dispatcher(self, admission: Admission, rules: AttemptRules) -> Dispatcher:
+    def _new_dispatcher(self, rules: AttemptRules) -> Dispatcher:
         return Dispatcher(
-            admission,
+            self.lines,
             self._sending,
             rules=rules,
             degradation=self.degradation,
@@ -233,8 +240,8 @@ class FleetPlane:
         """Of one class; with other routers' where there are any."""
         return Shares(None if self.circle is None else self.circle.served.of_class(level))
 
-    def _attempt_rules(self, options: RouterOptions, admission: Admission) -> AttemptRules:
-        retries = RetryBudget(lambda: admission.num_running, self._world.clock)
+    def _attempt_rules(self, options: RouterOptions) -> AttemptRules:
+        retries = RetryBudget(lambda: self.lines.num_running, self._world.clock)
         return AttemptRules(
             retries, options.continue_streams, options.max_preemptions, options.hedge_after
         )
@@ -268,7 +275,7 @@ class FleetPlane:
         await self.lag.close()
 
     def _membership_service(
-        self, options: RouterOptions, own: OwnModel, admission: Admission, awake: AwakeClock
+        self, options: RouterOptions, own: OwnModel, awake: AwakeClock
     ) -> MembershipService:
         rules = JoinRules(
             self.store,
@@ -282,7 +289,7 @@ class FleetPlane:
             self.store,
             self.fleet,
             self._index,
-            admission,
+            self.lines,
             terms,
             Supervision(self.metrics, self.fleet.diary),
             clock=awake,

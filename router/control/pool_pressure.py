@@ -32,8 +32,11 @@ class PoolPressure:
         line_s: Callable[[], float],
         budgets: BudgetOptions,
         clock: Clock,
+        pooled_line_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`line_s`: how long the router's line is, in time."""
+        """`line_s`: how long the router's line is, in time; `pooled_line_s`: that of prompts which
+        prefill workers answer."""
+        self._pooled_line_s = pooled_line_s
         self._fleet = fleet
         self._estimates = estimates
         self._line_s = line_s
@@ -46,6 +49,7 @@ class PoolPressure:
         in_line = 1000 * self._line_s() / self._budgets.ttft_budget_ms
         is_for_decode = not prefill or not any(self._has_room(item) for item in decode)
         of_prompts = self._of_prompts(prefill) + (0.0 if is_for_decode else in_line)
+        of_prompts += 1000 * self._pooled_line_s() / self._budgets.ttft_budget_ms
         yield Pressure(Role.PREFILL.value, "wait", of_prompts)
         yield Pressure(Role.DECODE.value, "wait", in_line if is_for_decode else 0.0)
         yield Pressure(Role.DECODE.value, "inter_token", self._of_steps(decode))

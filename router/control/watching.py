@@ -10,7 +10,7 @@ from router.control.fleet_watch import FleetWatchService
 from router.control.kv_links import KvLinks
 from router.control.pool_pressure import PoolPressure
 from router.control.work_message import work_to_wire
-from router.dispatch.admission import Admission
+from router.dispatch.both_lines import BothLines
 from router.dispatch.in_flight import InFlight
 from router.fleet.fleet import Fleet
 from router.pricing.estimates import Estimates
@@ -27,13 +27,13 @@ class Watching:
         self,
         fleet: Fleet,
         estimates: Estimates,
-        admission: Admission,
+        lines: BothLines,
         metrics: RouterMetrics,
         clock: Clock,
     ) -> None:
         self._fleet = fleet
         self._estimates = estimates
-        self._admission = admission
+        self._lines = lines
         self._metrics = metrics
         self._clock = clock
         self._lately = Lately(metrics, clock)
@@ -41,7 +41,12 @@ class Watching:
     def publish_pressure(self, budgets: BudgetOptions) -> None:
         """In the router's metrics; once."""
         pressure = PoolPressure(
-            self._fleet, self._estimates, lambda: self._admission.wait_s, budgets, self._clock
+            self._fleet,
+            self._estimates,
+            lambda: self._lines.tokens.wait_s,
+            budgets,
+            self._clock,
+            lambda: self._lines.pooled_wait_s,
         )
         self._metrics.registry.register(PressureMetrics(pressure.now))
 
@@ -52,6 +57,6 @@ class Watching:
     def service(self, in_flight: InFlight, decisions: DecisionLog) -> FleetWatchService:
         """For operators."""
         links, diary = KvLinks(self._fleet, self._estimates), self._fleet.diary
-        seen = (in_flight, links, diary, self._lately, self._admission)
+        seen = (in_flight, links, diary, self._lately, self._lines)
         work = partial(work_to_wire, self._fleet.ledger, self._clock)
         return FleetWatchService(*seen, decisions, work)

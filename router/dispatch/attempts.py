@@ -96,8 +96,10 @@ class Attempts:
         first_part: FirstPart | None = None,
         *,
         has_grammar: bool = False,
+        pooling: str = "",
     ) -> None:
-        self._fleet = fleet
+        """`pooling`: of a prompt that is pooled, how."""
+        self._fleet, self._pooling = fleet, pooling
         self._budget, self._continues = rules.budget, rules.continues
         self._max_given_way = rules.max_given_way
         self._num_given_way = 0
@@ -246,7 +248,8 @@ class Attempts:
         return isinstance(error, WorkerLost) or self._is_stopping(error)
 
     def _has_others(self) -> bool:
-        return bool(self._fleet.ready(Role.DECODE, without=self.excluded))
+        role = Role.PREFILL if self._pooling else Role.DECODE
+        return bool(self._fleet.ready(role, without=self.excluded, pooling=self._pooling))
 
     def _fits(self, item: FleetMember) -> bool:
         pairing = item.member.pairing

@@ -121,6 +121,9 @@ class ChosenWorkers(msgspec.Struct, frozen=True):
             asked_s=request.limits.asked_s,
             resume=map(begun_to_wire, request.resume),
             prediction=request.prediction,
+            pool=None
+            if (wish := request.pool) is None
+            else worker_pb2.PoolWish(pooling=wish.pooling, dimensions=wish.dimensions),
         )
 
     def _uncached(self, item: FleetMember, num_prompt_tokens: int) -> int:

@@ -23,9 +23,9 @@ from cluster.errors import (
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.process.loop_share import LoopShare
-from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import AttemptRules, Attempts
+from router.dispatch.both_lines import BothLines
 from router.dispatch.chronicle import Chronicle, outcome_of
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
@@ -63,14 +63,14 @@ class Dispatcher:
 
     def __init__(
         self,
-        admission: Admission,
+        lines: BothLines,
         sending: Sending,
         *,
         rules: AttemptRules,
         degradation: Degradation,
         share: LoopShare,
     ) -> None:
-        self._admission = admission
+        self._lines = lines
         self._fleet = fleet = sending.fleet
         self._estimates = sending.estimates
         self._metrics = metrics = sending.metrics
@@ -83,8 +83,8 @@ class Dispatcher:
         self._hedging = Hedging(sending, rules.hedge_after)
         self._share = share
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
-        metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
-        queued = admission.queued_by_tenant
+        metrics.watch_queue(lambda: lines.num_queued, lambda: lines.num_running)
+        queued = lines.queued_by_tenant
         metrics.classes.watch(lambda p: sum(queued(p).values()), lambda: degradation.num_in_force)
         metrics.watch_index(lambda: sending.index.num_blocks)
         metrics.watch_retries(lambda: rules.budget.used_share)
@@ -142,18 +142,18 @@ class Dispatcher:
         self._decisions.came(arrival)
         if request.trace is not None:
             request.trace.came(arrival, request.sampling, len(request.token_ids))
-        line_s = self._admission.wait_s
-        self._degradation.look(line_s)
+        self._degradation.look(line_s := self._lines.of(request).wait_s)
         self._degradation.check(request.priority, line_s)
         return await self._placed(request)
 
     async def _placed(self, request: RoutedRequest, bill: Bill | None = None) -> AdmissionLease:
         """`bill`: of one that comes again. Raises as above."""
-        asked = asked_by(request, self._desk, self._estimates, self._admission.pricings)
+        admission = self._lines.of(request)
+        asked = asked_by(request, self._desk, self._estimates, admission.pricings)
         asked.bill = bill
         if (arrival := self._decisions.arrival_of(request.request_id)) is not None:
             asked.arrival = arrival
-        place = await self._admission.admit(asked)
+        place = await admission.admit(asked)
         if arrival is not None:
             arrival.course.admitted_s = request.limits.clock()
         return place
@@ -193,15 +193,16 @@ class Dispatcher:
             self._rules,
             request.first_part,
             has_grammar=request.sampling.grammar is not None,
+            pooling=request.pooling,
         )
-        others = Others(self._evacuation, self._admission.preemption)
+        others = Others(self._evacuation, self._lines.of(request).preemption)
         journey = Journey(request, choices, attempts, clock, place, others)
         return journey
 
     async def _decide(self, journey: Journey) -> Decision:
         request, attempts = journey.request, journey.attempts
         try:
-            await self._fleet.wait_for_decode(request.limits.to_first_token)
+            await self._fleet.wait_for_decode(request.limits.to_first_token, request.pooling)
             decision = self._desk.decide(request, attempts.excluded, journey.hold)
         except (ContextTooLong, NoWorker) as error:  # where it has been it was right
             raise attempts.last_error or error from None

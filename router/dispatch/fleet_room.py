@@ -94,10 +94,13 @@ class FleetRoom:
     """Of one router. All calls from the event loop. Who takes work is looked up when the fleet has
     changed, and not for every request."""
 
-    def __init__(self, fleet: Fleet, clock: Clock) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, clock: Clock, pooling: str = "") -> None:
+        """`pooling`: the room of prefill workers that pool so, for prompts that they answer; empty:
+        of decode workers, and of who computes prompts for them."""
+        self._fleet, self._pooling = fleet, pooling
         self._clock = clock
         self._decode: list[FleetMember] = []
+        """Who answers."""
         self._prefill: list[FleetMember] = []
         self._num_granted = 0
         """That have a turn, and are not at their workers yet."""
@@ -236,8 +239,11 @@ class FleetRoom:
         return num_free
 
     def _look_up(self) -> None:
-        self._decode = self._fleet.served(Role.DECODE)
-        self._prefill = self._fleet.served(Role.PREFILL)
+        if self._pooling:
+            self._decode = self._fleet.served(Role.PREFILL, self._pooling)
+        else:
+            self._decode = self._fleet.served(Role.DECODE)
+            self._prefill = self._fleet.served(Role.PREFILL)
         if self._kept is not None and not self._kept.is_one_of(self._decode):
             self._kept = None
 

@@ -47,7 +47,7 @@ class Hedging:
 
     def _late_s(self, journey: Journey, decision: Decision) -> float | None:
         """None: it has one attempt. Of a client that has something already there is none beside."""
-        if self._after is None or not journey.has_nothing:
+        if self._after is None or journey.request.pool is not None or not journey.has_nothing:
             return None
         outlook = Outlook.of(decision, self._with.estimates)
         return None if outlook is None else max(LEAST_LATE_S, self._after * outlook.total_ms / 1000)

@@ -206,6 +206,8 @@ class Journey:
             return False
         if event.tokens:
             self._note_tokens(event.choice, len(event.tokens))
+        elif event.pooled is not None:
+            self.clock.tokens(0, 1)  # all that its client gets
         return True
 
     def may_move(self) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 
 from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
+from cluster.models.pooling import PoolingKind
 from router.dispatch.fleet_room import free_in_ms
 from router.dispatch.room import cut_to, with_room
 from router.dispatch.stream import RoutedRequest
@@ -48,9 +49,11 @@ class RoutingDesk:
         self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None = None
     ) -> Decision:
         """The route of a request, avoiding `excluded` workers, and those that `hold` does not fit
-        in where it fits in others.
+        in where it fits in others. Of a prompt that is pooled the route's decode worker is the
+        prefill worker that answers.
 
-        Raises ContextTooLong when it fits in no decode worker, NoWorker when none takes it now.
+        Raises ContextTooLong when it fits in no worker that answers, NoWorker when none takes it
+        now.
         """
         decode = self._decode_members(request, excluded, hold)
         reason = _why_alone(request, hold)
@@ -72,7 +75,7 @@ class RoutingDesk:
     def has_place(self, request: RoutedRequest, excluded: frozenset[WorkerKey]) -> bool:
         """True when a decode worker that is not `excluded` could be sent the request, trusted or
         not."""
-        members = [item for item in self._fleet.open(Role.DECODE) if item.key not in excluded]
+        members = [item for item in self._open(request) if item.key not in excluded]
         return bool(with_room(members, request))
 
     def fitted(self, request: RoutedRequest, decode: WorkerKey) -> RoutedRequest:
@@ -94,12 +97,13 @@ class RoutingDesk:
     def _decode_members(
         self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None
     ) -> list[FleetMember]:
-        ready = self._fleet.ready(Role.DECODE, without=excluded)
+        role, pooling = request.answering, request.pooling
+        ready = self._fleet.ready(role, without=excluded, pooling=pooling)
         if not ready:
-            raise NoWorker("no decode worker takes new work")
+            raise NoWorker(f"no {role} worker takes new work")
         able = with_room(ready, request)
         if not able:  # one that is not trusted now may have the room
-            ready = [item for item in self._fleet.open(Role.DECODE) if item.key not in excluded]
+            ready = [item for item in self._open(request) if item.key not in excluded]
             able = with_room(ready, request)
         if not able:
             needed = len(request.token_ids) + request.sampling.max_tokens
@@ -113,6 +117,10 @@ class RoutingDesk:
         if hold is not None:
             able = [item for item in able if hold.fits(item.room)] or able
         return _warm(able)
+
+    def _open(self, request: RoutedRequest) -> list[FleetMember]:
+        """Who could be sent it, trusted or not."""
+        return self._fleet.open(request.answering, request.pooling)
 
     def _view(
         self, request: RoutedRequest, decode: list[FleetMember], prefill: list[FleetMember]
@@ -139,10 +147,11 @@ class RoutingDesk:
     ) -> dict[tuple[str, int], PrefixMatches]:
         """By pairing key and block size: workers of unequal ones name the same tokens differently.
 
-        A prompt whose tokens are scored is computed whole, cached or not.
+        A prompt whose tokens are scored is computed whole, cached or not; so is one of which the
+        hidden states of all tokens count.
         """
         scores = request.sampling.prompt_logprobs is not None
-        packed = b"" if scores else request.packed
+        packed = b"" if scores or request.pooling == PoolingKind.MEAN else request.packed
         names = {(item.pairing_key, item.member.pairing.block_size_tokens) for item in members}
         return {
             (key, size): self._index.match(request.root_at(key), packed, size)
@@ -179,7 +188,9 @@ class RoutingDesk:
 
 
 def _why_alone(request: RoutedRequest, hold: HeldRoom | None) -> RouteReason | None:
-    """Why no prefill worker can have a part in it; None: one can."""
+    """Why nobody but who answers can have a part in it; None: a prefill worker can."""
+    if request.pool is not None:
+        return RouteReason.POOLED
     if hold is not None and hold.is_local:
         return RouteReason.LINE_TOO_LONG
     if request.sampling.prompt_logprobs is not None:

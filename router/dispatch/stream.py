@@ -12,6 +12,7 @@ import msgspec
 from cluster.block_hash import cache_root, pack_tokens
 from cluster.errors import SplitserveError
 from cluster.generation import BegunChoice, PromptToken, Timing, Usage
+from cluster.identity import Role
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
 from router.fleet.token_taker import TokenTaker
@@ -55,6 +56,15 @@ class AnswerKeeper(Protocol):
         Once, and after all other calls."""
 
 
+class PoolWish(msgspec.Struct, frozen=True):
+    """What a prompt is to become, in place of tokens."""
+
+    pooling: str
+    """Of the workers that it may go to: the word of a PoolingKind."""
+    dimensions: int | None = None
+    """Values that an embedding is cut to; None: it is told whole."""
+
+
 class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A checked, tokenized request: `sampling.seed` and `sampling.max_tokens` are resolved."""
 
@@ -86,6 +96,8 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """None: it is not traced."""
     prediction: list[int] = []
     """What the client expects of the answer, from its beginning: workers may guess by it."""
+    pool: PoolWish | None = None
+    """None: tokens are wanted. Else `sampling.max_tokens` is 0, and a prefill worker answers."""
 
     @cached_property
     def packed(self) -> bytes:
@@ -100,6 +112,16 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def attempt_id(self) -> str:
         """What workers know it by. No other request is called so: ids have no tilde."""
         return self.request_id if self.attempt == 1 else f"{self.request_id}~{self.attempt}"
+
+    @property
+    def pooling(self) -> str:
+        """How it is pooled; empty: tokens are wanted."""
+        return "" if self.pool is None else self.pool.pooling
+
+    @property
+    def answering(self) -> Role:
+        """Who answers it."""
+        return Role.DECODE if self.pool is None else Role.PREFILL
 
     @property
     def num_choices(self) -> int:

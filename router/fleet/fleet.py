@@ -37,6 +37,7 @@ from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
 from router.fleet.standstill import Standstill
 from router.fleet.verdicts import Verdicts
+from router.fleet.who_answers import WhoAnswers
 from router.fleet.worker_link import LinkEvents
 from router.pricing.estimates import Estimates
 from router.telemetry.diary import Diary, Happening
@@ -68,6 +69,7 @@ class Fleet:
         self._sessions = sessions
         self._time = time
         self._members: dict[WorkerKey, FleetMember] = {}
+        self._who_answers = WhoAnswers(self._members.values)
         self.diary = Diary()
         self._verdicts = Verdicts(self.find, self.with_role, self.diary)
         self.holds = Holds(self._on_hold, time.rest_clock)
@@ -98,30 +100,32 @@ class Fleet:
         return [item for item in self._members.values() if item.member.role is role]
 
     def ready(
-        self, role: Role, *, without: frozenset[WorkerKey] = frozenset()
+        self, role: Role, *, without: frozenset[WorkerKey] = frozenset(), pooling: str = ""
     ) -> list[FleetMember]:
         """Members of one role that take work now, `without` those that a request must not meet.
+        `pooling`: of prefill workers those that pool so, and answer by that.
 
-        A decode worker that rests or is silent counts when there is no other: nothing is better
-        than what may fail. Without prefill workers the decode workers do their part.
+        One that answers counts when there is no other, though it rests or is silent: nothing is
+        better than what may fail. Without prefill workers the decode workers do their part.
         """
-        open_ones = [item for item in self.open(role) if item.key not in without]
+        open_ones = [item for item in self.open(role, pooling) if item.key not in without]
         open_ones = self._choice.of(open_ones, self._members.values())
         trusted = [i for i in open_ones if i.cooldown.admits and not self.is_silent(i)]
-        return trusted or (open_ones if role is Role.DECODE else [])
+        return trusted or (open_ones if pooling or role is Role.DECODE else [])
 
     def well(self, *, without: frozenset[WorkerKey] = frozenset()) -> list[FleetMember]:
         """Decode workers that take work, and have neither failed lately nor fallen silent."""
         open_ones = (item for item in self.open(Role.DECODE) if item.key not in without)
         return [i for i in open_ones if i.cooldown.is_trusted and not self.is_silent(i)]
 
-    def open(self, role: Role) -> list[FleetMember]:
-        """Members of one role that could be sent something, trusted or not."""
-        return [item for item in self.with_role(role) if item.takes_work]
+    def open(self, role: Role, pooling: str = "") -> list[FleetMember]:
+        """Members of one role that could be sent something, trusted or not; `pooling` as above."""
+        found = [item for item in self.with_role(role) if item.takes_work]
+        return [item for item in found if item.pooling == pooling] if pooling else found
 
-    def served(self, role: Role) -> list[FleetMember]:
+    def served(self, role: Role, pooling: str = "") -> list[FleetMember]:
         """Of these, those of the model that new requests go to."""
-        return self._choice.of(self.open(role), self._members.values())
+        return self._choice.of(self.open(role, pooling), self._members.values())
 
     @property
     def chosen_model(self) -> str | None:
@@ -134,17 +138,13 @@ class Fleet:
 
     def why_not_ready(self) -> str | None:
         """None when a request that came now could be served; else what is missing, in words."""
-        for item in self._members.values():
-            if item.is_decode and item.takes_work:
-                return None
-        if not (num_members := len(self.with_role(Role.DECODE))):
-            return "no decode worker has joined"
-        return f"none of {num_members} decode workers is connected and takes new work"
+        return self._who_answers.why_not_ready()
 
-    async def wait_for_decode(self, deadline: Deadline) -> None:
-        """Returns once some decode worker takes work. Raises NoWorker after a short grace."""
-        await self.wait_until(lambda: self.why_not_ready() is None, deadline)
-        if (reason := self.why_not_ready()) is not None:
+    async def wait_for_decode(self, deadline: Deadline, pooling: str = "") -> None:
+        """Returns once some decode worker takes work, or a prefill worker that pools so. Raises
+        NoWorker after a short grace."""
+        await self.wait_until(lambda: self._who_answers.why_none(pooling) is None, deadline)
+        if (reason := self._who_answers.why_none(pooling)) is not None:
             raise NoWorker(f"{reason}; start one, or try again later")
 
     async def wait_until(self, is_there: Callable[[], bool], deadline: Deadline) -> None:
@@ -238,7 +238,7 @@ class Fleet:
     def _add(self, state: MemberState) -> None:
         member = state.member
         clock = self._time.rest_clock
-        standstill = Standstill(clock) if member.role is Role.DECODE else None
+        standstill = Standstill(clock) if self._who_answers.joins(member) else None
         cooldown, prompts = Cooldown(clock), PromptTurns(clock)
         item = FleetMember(state, cooldown=cooldown, standstill=standstill, prompts=prompts)
         item.hold = self.holds.of(member.worker_id)

@@ -111,7 +111,8 @@ class Assignment:
 
 @dataclass(slots=True, eq=False)
 class FleetMember:
-    """All calls from the event loop. Decode workers have a `session` and a `standstill`."""
+    """All calls from the event loop. Decode workers, and prefill workers that pool, have a
+    `session` and a `standstill`."""
 
     state: MemberState
     """The store's record, always its latest."""
@@ -129,7 +130,7 @@ class FleetMember:
     slow_start: SlowStart = field(default_factory=SlowStart)
     """How many requests it may have while it is cold."""
     standstill: Standstill | None = None
-    """Of a decode worker."""
+    """Of one that answers."""
     hits: HitTrust = field(default_factory=HitTrust)
     """Whether what the index believes of its cache comes true."""
     num_in_flight: int = 0
@@ -176,6 +177,16 @@ class FleetMember:
     def is_decode(self) -> bool:
         """True for the decode role."""
         return self.member.role is Role.DECODE
+
+    @property
+    def answers(self) -> bool:
+        """True where requests are sent to it: a decode worker, or a prefill worker that pools."""
+        return self.standstill is not None
+
+    @property
+    def pooling(self) -> str:
+        """The kind of prompts that it pools; empty: none."""
+        return "" if self.is_decode else self.member.pooling
 
     @property
     def is_cut_off(self) -> bool:

@@ -40,7 +40,7 @@ def _state(items: list[FleetMember], chosen: str | None, has_prefill: bool) -> P
     num_prefill = len(items) - num_decode
     reads = any(item.is_decode and item.member.kv_transport for item in items)
     lacks = None
-    if not num_decode:
+    if not num_decode and not all(item.pooling for item in items):
         lacks = Role.DECODE
     elif not num_prefill and has_prefill and reads:
         lacks = Role.PREFILL

@@ -21,7 +21,7 @@ import msgspec
 
 from cluster.deadline import Clock
 from cluster.errors import Cancelled, InternalError, SplitserveError, from_code
-from cluster.generation import GeneratedToken, Timing, Usage
+from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
 from cluster.prompt_stages import PromptStages, stages_from_wire
 from cluster.wire import reason_from_wire, timing_from_wire, token_from_wire, usage_from_wire
 from protos import generation_pb2, worker_pb2
@@ -137,6 +137,14 @@ class RequestStream:
             item = ChoiceTokens(choice, own, reason_from_wire(tokens.finish_reason))
             self._keep(item, item.num_bytes, is_urgent=is_first)
 
+    def add_pooled(self, values: bytes) -> None:
+        """What became of a prompt that is pooled: all that there is of its answer."""
+        if not self._over:
+            self.last_token_s = now_s = self._clock()
+            self._listener.on_tokens(0, 0, now_s)
+            item = ChoiceTokens(0, [], FinishReason.STOP, values)
+            self._keep(item, item.num_bytes)
+
     def end(self, ended: worker_pb2.Ended) -> None:
         """The worker's last word."""
         if ended.HasField("error"):
@@ -203,6 +211,8 @@ class RequestStream:
         return self._joined(tokens)
 
     def _joined(self, first: ChoiceTokens) -> ChoiceTokens:
+        if first.pooled is not None:
+            return first
         items, tokens, reason = self._items, list(first.tokens), first.finish_reason
         while items and len(tokens) < MAX_JOINED_TOKENS:
             item = items[0]

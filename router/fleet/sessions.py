@@ -1,14 +1,15 @@
-"""The links to decode workers: made when one joins, closed in the background when it goes."""
+"""The links to workers that answer: made when one joins, closed in the background when it goes."""
 
 from __future__ import annotations
 
 import asyncio
 
-from cluster.identity import WorkerKey
+from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member
 from cluster.process.background import Background
 from cluster.world import World
 from router.engine_events.source import EngineEventSource
+from router.fleet.pooling_link import PoolingLink
 from router.fleet.unread import UnreadBytes
 from router.fleet.worker_link import LinkEvents, WorkerAdapter, WorkerLink
 from router.fleet.worker_session import WorkerSession
@@ -28,10 +29,13 @@ class Sessions:
         self._closing: set[asyncio.Task[None]] = set()
 
     def open(self, member: Member, events: LinkEvents) -> WorkerLink:
-        """Connects in the background. Whom no adapter claims is one of our own."""
+        """Connects in the background. Whom no adapter claims is one of our own; of prefill workers
+        only those come that pool."""
         for adapter in self._adapters:
             if (link := adapter.link(member, events, self._unread)) is not None:
                 return link
+        if member.role is Role.PREFILL:
+            return PoolingLink(member, self._world, self._unread)
         session = WorkerSession(member, self._world, events, self._unread)
         session.start()
         return session

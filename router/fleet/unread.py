@@ -28,11 +28,15 @@ class ChoiceTokens(msgspec.Struct, frozen=True, gc=False):
     choice: int
     tokens: list[GeneratedToken]
     finish_reason: FinishReason | None = None
+    pooled: bytes | None = None
+    """Of a prompt that is pooled, in place of tokens: float32, little-endian."""
 
     @property
     def num_bytes(self) -> int:
         """That it takes here, about: tokens of one request have equally many alternatives."""
         tokens = self.tokens
+        if self.pooled is not None:
+            return TOKEN_BYTES + len(self.pooled)
         num_top = len(tokens[0].top) if tokens else 0
         return TOKEN_BYTES + (len(tokens) - 1 + num_top * len(tokens)) * ALTERNATIVE_BYTES
 

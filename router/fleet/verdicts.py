@@ -42,16 +42,17 @@ class Verdicts:
         self._judge(item, failed=failed)
 
     def request(self, key: WorkerKey, *, failed: bool) -> None:
-        """A decode worker has made a token of a request, or failed it by its own fault."""
+        """A worker that answers has made a token of a request, or pooled it, or failed it by its
+        own fault."""
         item = self._find(key)
-        if item is not None and item.is_decode:
+        if item is not None and item.answers:
             self._judge(item, failed=failed)
 
     def good_end(self, key: WorkerKey) -> None:
         """A request ended well for which a decode worker had no token to make. What was sent
         before a rest says nothing of what comes after it."""
         item = self._find(key)
-        if item is not None and item.is_decode and not item.cooldown.is_resting:
+        if item is not None and item.answers and not item.cooldown.is_resting:
             item.cooldown.ended_well()
             item.slow_start.succeeded()
 

@@ -35,6 +35,8 @@ class TextPrompt(msgspec.Struct, frozen=True):
     add_special: bool = True
     keep_last: int | None = None
     """Of its tokens, only so many of the last; None: all."""
+    pair: str | None = None
+    """A second text behind it, as the tokenizer puts two together; None: there is none."""
 
 
 class Rendering(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,9 @@ from cluster import VERSION
 from cluster.config import RouterOptions
 from cluster.models.card import ModelCard
 from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
+from cluster.models.pooling import Pooling
 from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
+from cluster.models.text.pooling import pooling_of_model
 from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from cluster.process.startup import report_progress
 from router.front.inline_limit import inline_limit_of
@@ -33,7 +35,8 @@ def load_served_model(
     defaults = generation_defaults_of(card) if wants_own else None
     name = options.model.served_name or card.name
     formats = (options.tool_format, options.reasoning_format)
-    model = load_text_side(card, name, context_limit, defaults, formats=formats)
+    pooling = pooling_of_model(card, options.model)
+    model = load_text_side(card, name, context_limit, defaults, formats=formats, pooling=pooling)
     return replace(model, inline=inline_limit_of(model.tokenizer))
 
 
@@ -44,6 +47,7 @@ def load_text_side(
     defaults: GenerationDefaults | None = None,
     *,
     formats: tuple[str, str] = (AUTO, AUTO),
+    pooling: Pooling | None = None,
 ) -> ServedModel:
     """As `load_served_model`; without a limit of the workers', the model's own. Without defaults
     nothing is the checkpoint's. `formats`: the words of --tool-format and --reasoning-format."""
@@ -64,6 +68,8 @@ def load_text_side(
         max_token_bytes=_longest_token_bytes(tokenizer, card.config.vocab_size),
         fingerprint=_fingerprint(card),
         defaults=defaults or GenerationDefaults(),
+        pooling=pooling,
+        hidden_size=card.config.hidden_size,
     )
 
 

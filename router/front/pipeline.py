@@ -86,6 +86,11 @@ class CompletionPipeline:
         self._encoder = PromptEncoder(model, texts, self.share)
         self._grammars = GrammarChecks(texts, on_grammar_refused)
 
+    @property
+    def source(self) -> TokenSource:
+        """Who runs requests."""
+        return self._source
+
     async def read_large(
         self, door: Door, body: bytes, deadline: Deadline, caller: Caller
     ) -> ReadBody:
@@ -99,6 +104,7 @@ class CompletionPipeline:
 
         Workers that leave meanwhile change nothing: routing knows who has room then.
         """
+        self._model.check_text()
         wishes, limit = request.wishes, self._model.max_context_tokens
         tenant = request.tenant
         token_ids = await self._encoder.encode(

@@ -77,7 +77,8 @@ class PromptEncoder:
                 return None
             text = rendered(self._model, prompt)
             prompt = TextPrompt(text, prompt.rendering.add_special, prompt.keep_last)
-        return prompt if prompt.text and self._model.inline.admits(prompt.text) else None
+        text = prompt.text if prompt.pair is None else prompt.text + prompt.pair
+        return prompt if prompt.text and self._model.inline.admits(text) else None
 
     def _is_short(self, chat: ChatPrompt) -> bool:
         """What a client adds to a template's values is not in its cost."""

@@ -14,7 +14,9 @@ def encode_prompt(model: ServedModel, prompt: Prompt, *, max_context_tokens: int
     if isinstance(prompt, TokenPrompt):
         return checked_ids(model, prompt.token_ids, max_context_tokens=max_context_tokens)
     check_length(model, prompt, max_context_tokens=max_context_tokens)
-    if isinstance(prompt, TextPrompt):
+    if isinstance(prompt, TextPrompt) and prompt.pair is not None:
+        token_ids = model.tokenizer.encode_pair(prompt.text, prompt.pair)
+    elif isinstance(prompt, TextPrompt):
         token_ids = model.tokenizer.encode(prompt.text, add_special=prompt.add_special)
     else:
         token_ids = model.tokenizer.encode(
@@ -42,7 +44,7 @@ def num_chars_of(prompt: TextPrompt | ChatPrompt) -> int:
     if isinstance(prompt, TextPrompt):
         if not prompt.text:
             raise InvalidRequest("prompt is empty", param="prompt")
-        return len(prompt.text)
+        return len(prompt.text) + len(prompt.pair or "")
     num_chars = sum(len(content) for _role, content in prompt.messages)
     return num_chars if prompt.talk is None else num_chars + prompt.talk.num_chars
 

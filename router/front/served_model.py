@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cluster.errors import UnknownModel
+from cluster.errors import InvalidRequest, UnknownModel
 from cluster.models.hf.generation_defaults import GenerationDefaults
+from cluster.models.pooling import Pooling
 from router.front.inline_limit import InlineLimit
 from router.grammar.spelled import SpecialTexts
 from router.text.tokenizer import ChatTemplate, Tokenizer
@@ -38,12 +39,28 @@ class ServedModel:
     """What of its texts the event loop encodes itself."""
     special_texts: SpecialTexts = SpecialTexts()
     """Of all its special tokens, which a grammar's text may be taken for."""
+    pooling: Pooling | None = None
+    """What it makes of prompts in place of text; None: it makes text alone."""
+    hidden_size: int = 0
+    """Values of an embedding that is not cut."""
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property
     def max_context_tokens(self) -> int:
         """Prompt and completion together, at this moment."""
         return self.context_limit()
+
+    @property
+    def makes_text(self) -> bool:
+        """False where embeddings or scores are all it makes."""
+        return self.pooling is None or self.pooling.generates
+
+    def check_text(self) -> None:
+        """Raises InvalidRequest where no text can be had."""
+        if not self.makes_text:
+            assert self.pooling is not None
+            path = "/v1/embeddings" if self.pooling.is_embedding else "/v1/score and /v1/rerank"
+            raise InvalidRequest(f"{self.name} makes no text; it serves {path}", param="model")
 
     def check_name(self, asked: str | None) -> None:
         """Raises UnknownModel; an absent or empty name is this model."""

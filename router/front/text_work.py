@@ -14,7 +14,7 @@ from typing import Protocol
 from cluster.grammar import Grammar
 from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
-from router.telemetry.request_tracing import CHAT, TEXT_COMPLETION
+from router.telemetry.request_tracing import CHAT, EMBEDDINGS, TEXT_COMPLETION
 
 LARGE_BODY_BYTES = 32 * 1024
 """A body over this is read by a text worker. Read here, one of this size holds the loop for 1 ms
@@ -41,11 +41,26 @@ class Door(enum.StrEnum):
     MESSAGES = "messages"
     COUNT_TOKENS = "count_tokens"
     RESPONSES = "responses"
+    EMBEDDINGS = "embeddings"
+    SCORE = "score"
+    RERANK = "rerank"
+    GRPC_EMBED = "grpc_embed"
+    GRPC_SCORE = "grpc_score"
+
+    @property
+    def is_pooled(self) -> bool:
+        """Its prompts become embeddings or scores."""
+        return self in _POOLED
 
     @property
     def operation(self) -> str:
         """Of its requests, as a trace names it."""
+        if self.is_pooled:
+            return EMBEDDINGS
         return CHAT if self is Door.CHAT else TEXT_COMPLETION
+
+
+_POOLED = frozenset({Door.EMBEDDINGS, Door.SCORE, Door.RERANK, Door.GRPC_EMBED, Door.GRPC_SCORE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from router.front.resumption import Resumable
 from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.grpc_front.event_messages import responses_of
 from router.grpc_front.message_intake import ReceivedMessage
+from router.grpc_front.pooled_calls import PooledCalls, pooled_methods
 from router.grpc_front.request_reading import parse_message, prompt_of, read_request
 from router.grpc_front.resumable_calls import DOOR, rest_of, resumable_call
 from router.telemetry.request_ids import request_ids
@@ -38,6 +39,8 @@ class InferenceService:
 
     def __init__(self, door: DoorContext) -> None:
         self._door = door
+        self.pooled = PooledCalls(door)
+        """The methods for embeddings and scores."""
 
     async def Generate(self, received: ReceivedMessage, context: Any) -> None:
         """Streams one generation; the client's cancellation closes it upstream.
@@ -163,5 +166,6 @@ def add_inference(service: InferenceService, server: Any) -> None:
         response_serializer=inference_pb2.ListModelsResponse.SerializeToString,
     )
     methods = {"Generate": generate, "ListModels": list_models}
+    methods |= pooled_methods(service.pooled)
     handler = grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
     server.add_generic_rpc_handlers((handler,))

@@ -17,7 +17,7 @@ from cluster.deadline import Clock
 from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.process.loop_share import LoopShare
-from router.dispatch.admission import Admission
+from router.dispatch.both_lines import SeenLine
 from router.dispatch.degradation import Degradation
 from router.fleet.fleet import Fleet
 from router.fleet.member import Assignment, FleetMember
@@ -48,11 +48,15 @@ class PageSources(Protocol):
     """What the page is about: FleetPlane."""
 
     fleet: Fleet
-    admission: Admission
     estimates: Estimates
     decisions: DecisionLog
     metrics: RouterMetrics
     degradation: Degradation
+
+    @property
+    def lines(self) -> SeenLine:
+        """Of the router, as one."""
+        ...
 
     def why_not_ready(self) -> str | None:
         """None when a request could be served; else what is missing."""
@@ -185,8 +189,8 @@ class Survey:
         return seen
 
     def _stages(self, seen: _Seen) -> dict[str, int]:
-        admission = self._of.admission
-        seen.stages[RequestStage.QUEUED] = admission.num_queued + admission.num_unused
+        lines = self._of.lines
+        seen.stages[RequestStage.QUEUED] = lines.num_queued + lines.num_unused
         return {stage.value: number for stage, number in seen.stages.items()}
 
     def _links(self, seen: _Seen) -> tuple[list[LinkRow], int]:
@@ -215,7 +219,7 @@ class Survey:
         return [
             QueueRow(tenant=tenant, priority=priority.value, waiting=waiting)
             for priority in Priority
-            for tenant, waiting in self._of.admission.queued_by_tenant(priority).items()
+            for tenant, waiting in self._of.lines.queued_by_tenant(priority).items()
         ]
 
 

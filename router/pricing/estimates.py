@@ -108,7 +108,8 @@ class Estimates:
             # bytes have a term of their own: what is left of the delay is messages
             rest = self._rest_pair if prefill else self._rest_local
             rest.add(timing.decode_ms + max(0.0, timing.kv_ms - timing.kv_transfer_ms))
-        self.answered(usage, num_choices=num_choices)
+        if usage.completion_tokens:  # else it was pooled
+            self.answered(usage, num_choices=num_choices)
         if prefill and timing.kv_bytes and timing.kv_transfer_ms > 0:
             took_s = timing.kv_transfer_ms / 1000
             self._fleet_link.add(timing.kv_bytes, took_s)

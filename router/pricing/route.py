@@ -139,6 +139,8 @@ class RouteReason(enum.StrEnum):
     NOT_PAIRED = "not_paired"
     PROMPT_LOGPROBS = "prompt_logprobs"
     """The prompt's own tokens are scored, which only the worker that computes them can do."""
+    POOLED = "pooled"
+    """The prompt becomes an embedding or a score: a prefill worker answers it by itself."""
     SEVERAL_GO_ON = "several_go_on"
     """Several choices that another worker has begun: they have but the prompt in common."""
 

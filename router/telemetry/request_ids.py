@@ -12,7 +12,7 @@ import msgspec
 from cluster.identity import UniqueHex, new_request_id, unique_hex
 
 _ALLOWED = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-BODY_PREFIXES = ("chatcmpl", "cmpl")
+BODY_PREFIXES = ("chatcmpl", "cmpl", "embd", "score", "rerank")
 """Before the internal id, in the `id` of an answer."""
 _SUFFIX_CHARS = 12
 _ADDED = re.compile(rf"(-[0-9a-f]{{{_SUFFIX_CHARS}}})?(-[0-9]{{1,4}})?")

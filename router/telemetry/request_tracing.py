@@ -17,6 +17,7 @@ from router.telemetry.request_trace import RequestTrace
 
 CHAT = "chat"
 TEXT_COMPLETION = "text_completion"
+EMBEDDINGS = "embeddings"
 _RANDOM_BITS = 64
 
 

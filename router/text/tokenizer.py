@@ -30,6 +30,10 @@ class Tokenizer(Protocol):
         """The ids of `text`; with the model's own prefix (BOS) when `add_special`."""
         ...
 
+    def encode_pair(self, text: str, other: str) -> list[int]:
+        """Two texts as the model was trained to see them together, with what is special to it."""
+        ...
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of checked ids, without special tokens."""
         ...

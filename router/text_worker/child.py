@@ -49,7 +49,9 @@ def main() -> int:
     with socket.socket(fileno=int(sys.argv[1])) as link, link.makefile("rb") as stream:
         setup = _first(Setup, stream)
         formats = (setup.tool_format, setup.reasoning_format)
-        model = load_text_side(setup.card, setup.served_name, formats=formats)
+        model = load_text_side(
+            setup.card, setup.served_name, formats=formats, pooling=setup.pooling
+        )
         desk = TextDesk(model, ignores_unknown=setup.ignores_unknown_fields)
         trials = GrammarTrials(setup.card, model.tokenizer)
         link.sendall(pack(TextWorkerReady()))
@@ -97,7 +99,7 @@ def _reply(
 
 def _done(desk: TextDesk, task: TextTask, body: bytes) -> ReadBody:
     if isinstance(task, EncodeText):
-        text = TextPrompt(task.text, task.add_special, task.keep_last)
+        text = TextPrompt(task.text, task.add_special, task.keep_last, task.pair)
         token_ids = desk.encode(text, task.max_context_tokens)
     elif isinstance(task, EncodeChat):
         chat = ChatPrompt(task.messages, task.rendering, task.keep_last, task.talk)

@@ -10,13 +10,16 @@ from cluster.errors import RequestTooLarge
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.completion_reader import CompletionReader
 from router.api.reading.detokenize_reader import DetokenizeReader
+from router.api.reading.embeddings_reader import EmbeddingsReader
 from router.api.reading.messages_reader import CountReader, MessagesReader
 from router.api.reading.responses_reader import ResponsesReader
+from router.api.reading.score_reader import RerankReader, ScoreReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.prompt_encoding import encode_prompt
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
+from router.grpc_front.pooled_reading import split_embed, split_score
 from router.grpc_front.request_reading import split_message
 
 _Reader = (
@@ -27,6 +30,9 @@ _Reader = (
     | CompletionReader
     | TokenizeReader
     | DetokenizeReader
+    | EmbeddingsReader
+    | ScoreReader
+    | RerankReader
 )
 _READERS: Final[dict[Door, type[_Reader]]] = {
     Door.CHAT: ChatReader,
@@ -36,6 +42,16 @@ _READERS: Final[dict[Door, type[_Reader]]] = {
     Door.MESSAGES: MessagesReader,
     Door.COUNT_TOKENS: CountReader,
     Door.RESPONSES: ResponsesReader,
+    Door.EMBEDDINGS: EmbeddingsReader,
+    Door.SCORE: ScoreReader,
+    Door.RERANK: RerankReader,
+}
+
+
+_MESSAGES: Final = {
+    Door.GRPC: split_message,
+    Door.GRPC_EMBED: split_embed,
+    Door.GRPC_SCORE: split_score,
 }
 
 
@@ -70,8 +86,8 @@ class TextDesk:
         return replace(self._model, context_limit=lambda: max_context_tokens)
 
     def _split(self, model: ServedModel, door: Door, body: bytes) -> SplitBody:
-        if door is Door.GRPC:
-            return split_message(model, body)
+        if (split := _MESSAGES.get(door)) is not None:
+            return split(model, body)
         reader = _READERS[door](model, ignores_unknown=self._ignores_unknown)
         return reader.split(body)
 

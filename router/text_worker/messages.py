@@ -21,6 +21,7 @@ import msgspec
 from cluster.errors import InvalidRequest, SplitserveError, from_code, status_of
 from cluster.grammar import Grammar
 from cluster.models.card import ModelCard
+from cluster.models.pooling import Pooling
 from router.front.chat_rules import MAX_MESSAGES
 from router.front.generation_request import Rendering, ToolTalk
 from router.front.text_work import Door
@@ -40,6 +41,8 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
     """Of bodies over HTTP; see RouterOptions."""
     tool_format: str = AUTO
     reasoning_format: str = AUTO
+    pooling: Pooling | None = None
+    """See ServedModel."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
@@ -58,6 +61,8 @@ class EncodeText(msgspec.Struct, frozen=True, tag=True):
     add_special: bool
     max_context_tokens: int
     keep_last: int | None = None
+    """See TextPrompt."""
+    pair: str | None = None
     """See TextPrompt."""
 
 

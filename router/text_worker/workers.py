@@ -80,7 +80,7 @@ class TextWorkers:
         """See TextWork."""
         if isinstance(prompt, TextPrompt):
             task: EncodeText | EncodeChat = EncodeText(
-                prompt.text, prompt.add_special, max_context_tokens, prompt.keep_last
+                prompt.text, prompt.add_special, max_context_tokens, prompt.keep_last, prompt.pair
             )
         else:
             task = EncodeChat(

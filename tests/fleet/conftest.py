@@ -61,6 +61,18 @@ def served_fleet(fleets):
 
 
 @pytest.fixture
+def embedding_fleet(fleets):
+    """Two prefill workers that make embeddings, and nobody who makes text, in fp32."""
+    return fleets.running("embedding_fleet")
+
+
+@pytest.fixture
+def fleet_of_both(fleets):
+    """A prefill worker of two ranks that makes embeddings as well, and a decode worker, in fp32."""
+    return fleets.running("fleet_of_both")
+
+
+@pytest.fixture
 def stormy_fleet(fleets):
     """Two prefill workers and one decode worker, in fp32 and with little memory."""
     return fleets.running("stormy_fleet")

@@ -50,6 +50,20 @@ FLEETS = {
     ),
     "served_fleet": FleetKind(ENGINE, 2),
     "stormy_fleet": FleetKind(("--prefill", "2", *TIGHT_ENGINE), 3),
+    "embedding_fleet": FleetKind(
+        (
+            *("--prefill", "2", "--decode", "0", "--dtype", "float32", *ENGINE),
+            *("--pooling", "last", "--matryoshka"),
+        ),
+        2,
+    ),
+    "fleet_of_both": FleetKind(
+        (
+            *("--dtype", "float32", *ENGINE, "--pooling", "mean"),
+            *("--prefill-tensor-parallel-size", "2"),
+        ),
+        2,
+    ),
 }
 """By the names of their fixtures, in the order in which they run."""
 OTHERS = "others"

@@ -76,6 +76,11 @@ class Reference:
         return kept
 
     @torch.inference_mode()
+    def hidden(self, ids: list[int]) -> torch.Tensor:
+        """After the last norm, [num_tokens, hidden]."""
+        with torch.inference_mode():
+            return self._model.model(torch.tensor([ids])).last_hidden_state[0]
+
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
         """The likeliest continuation, token by token."""
         ids, past, out = torch.tensor([prompt]), None, []

@@ -52,6 +52,7 @@ class Bench:
     server: RpcServer
     channel: grpc.aio.Channel
     stub: handoff_pb2_grpc.PrefillWorkerStub
+    address: str
 
     async def submitted(self, count: int = 1) -> str:
         """The engine's id of the `count`-th request."""
@@ -79,7 +80,10 @@ class Bench:
 
 @asynccontextmanager
 async def running_prefill_worker(
-    key: WorkerKey = KEY, clock: Clock = time.monotonic, tracing: KeptSpans | None = None
+    key: WorkerKey = KEY,
+    clock: Clock = time.monotonic,
+    tracing: KeptSpans | None = None,
+    pooling: str = "",
 ) -> AsyncIterator[Bench]:
     """The service on a free port, ready."""
     link = ScriptedLink()
@@ -95,14 +99,16 @@ async def running_prefill_worker(
         lifespan=lifespan,
         metrics=WorkerMetrics(Role.PREFILL, key.worker_id),
         tracing=tracing,
+        pooling=pooling,
     )
     service, server = PrefillWorker(World(clock=clock)), RpcServer("127.0.0.1", 0)
     service.register(server)
     service.open(worker)
-    channel = open_channel(f"127.0.0.1:{await server.start()}")
+    address = f"127.0.0.1:{await server.start()}"
+    channel = open_channel(address)
     stub = handoff_pb2_grpc.PrefillWorkerStub(channel)
     try:
-        yield Bench(link, engine, worker, service, server, channel, stub)
+        yield Bench(link, engine, worker, service, server, channel, stub, address)
     finally:
         await channel.close()
         await server.stop(0)

@@ -68,7 +68,7 @@ def outcome(plane: FleetPlane, name: str) -> float:
 
 def is_idle(plane: FleetPlane) -> bool:
     """Nothing of any request is left."""
-    admission = plane.source._admission
+    admission = plane.admission
     return (admission.num_running, admission.num_unused, admission.num_queued) == (0, 0, 0) and all(
         (item.num_in_flight, item.in_flight_tokens, item.pending_prefill_tokens) == (0, 0, 0)
         and item.given == {}

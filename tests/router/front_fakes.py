@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.errors import InvalidRequest
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
+from cluster.models.pooling import Pooling
 from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
 from cluster.process.loop_share import LoopShare
@@ -83,6 +85,9 @@ class ByteTokenizer:
 
     def encode(self, text: str, add_special: bool = False) -> list[int]:
         return list(text.encode())
+
+    def encode_pair(self, text: str, other: str) -> list[int]:
+        return [*text.encode(), EOS, *other.encode()]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return bytes(i for i in token_ids if i < EOS).decode(errors="replace")
@@ -304,6 +309,23 @@ def byte_model() -> ServedModel:
         max_token_bytes=8,
         fingerprint="fp_test",
     )
+
+
+def pooling_model(pooling: Pooling, hidden_size: int = 4) -> ServedModel:
+    """A byte model that pools."""
+    return replace(byte_model(), pooling=pooling, hidden_size=hidden_size)
+
+
+def pools(values_of: Callable[[RoutedRequest], Sequence[float]]) -> Script:
+    """Each prompt becomes these numbers."""
+
+    async def run(request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        values = values_of(request)
+        packed = struct.pack(f"<{len(values)}f", *values)
+        yield ChoiceTokens(0, [], FinishReason.STOP, packed)
+        yield completed(request, 0, cached_tokens=1)
+
+    return run
 
 
 def tool_model(tools: str = "hermes", thinks: str = "<think></think>") -> ServedModel:

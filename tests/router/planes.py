@@ -60,7 +60,9 @@ def prefill_member(worker_id: str = "prefill-1", **values: object) -> Member:
 
 @asynccontextmanager
 async def running_plane(
-    own: OwnModel | None = None, world: World | None = None, **options: float
+    own: OwnModel | None = None,
+    world: World | None = None,
+    **options: float,
 ) -> AsyncIterator[FleetPlane]:
     given = RouterOptions(**options)  # type: ignore[arg-type]
     plane = FleetPlane(given, own or OwnModel(), world or World())

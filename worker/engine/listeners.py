@@ -15,6 +15,7 @@ from cluster.logs import get_logger
 from engine.contract.messages import (
     Fetched,
     Frame,
+    Pooled,
     Prefilled,
     PromptComputed,
     PromptScored,
@@ -31,6 +32,7 @@ RequestEvent = (
     | Started
     | Fetched
     | Prefilled
+    | Pooled
     | PromptScored
     | PromptComputed
     | QueuePlace
@@ -142,5 +144,6 @@ def _events_of(frame: Frame) -> Iterator[RequestEvent]:
     yield from frame.computed
     yield from frame.tokens
     yield from frame.prefilled
+    yield from frame.pooled
     yield from frame.fetched
     yield from frame.places

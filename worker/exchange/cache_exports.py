@@ -6,6 +6,8 @@ worker that drains answers, too: it is then that others take over what it has.
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 
 from cluster.deadline import MAX_TIMEOUT_S, Clock, Deadline
@@ -127,7 +129,7 @@ def check_incarnation(meant: str, key: WorkerKey) -> None:
 
 
 def deadline_of(
-    context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
+    context: grpc.aio.ServicerContext[Any, Any],
     clock: Clock,
 ) -> Deadline:
     """The caller's, or the longest there is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -28,6 +29,7 @@ COMPLETE = ".complete"
 """Holds the commit; written last."""
 PATTERNS = ("*.json", "*.safetensors", "tokenizer.*", "*.jinja", "*.model")
 """Never a pickle (.bin, .pt, .pth)."""
+_POOLING = re.compile(r"[0-9]{1,2}_Pooling/config\.json")
 TIMEOUT_S = 20.0
 _AGAIN = "fetch it again with `splitserve models pull`"
 
@@ -71,8 +73,10 @@ def _endpoint() -> str | None:
 
 
 def _wanted(name: str) -> bool:
-    """Files of the top folder only."""
-    return "/" not in name and any(fnmatch(name, pattern) for pattern in PATTERNS)
+    """Files of the top folder only, and what sentence-transformers says of pooling."""
+    if "/" in name:
+        return _POOLING.fullmatch(name) is not None
+    return any(fnmatch(name, pattern) for pattern in PATTERNS)
 
 
 def _require_safetensors(source: HubSource, files: list[RepoSibling]) -> None:

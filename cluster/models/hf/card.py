@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cluster.models.files.json_file import read_json_object, read_optional_json
 from cluster.models.files.weights_digest import DigestCache
 from cluster.models.hf.config import decoder_of_hf
 from cluster.models.hf.folder import dtype_of_files, weight_files_of
+from cluster.models.hf.pooling import pooling_of_folder
 from cluster.models.hf.quantization import label_of, quantization_of_hf
 from cluster.models.hf.special_tokens import id_of_special_token
 
@@ -22,6 +24,9 @@ def card_of_folder(folder: Path, *, name: str, source: str, digests: DigestCache
     """config.json first: an unsupported model is refused before its weights are looked at."""
     values, where = read_json_object(folder / "config.json"), str(folder / "config.json")
     architecture, config = decoder_of_hf(values, where)
+    pooling = pooling_of_folder(folder, values, architecture)
+    if pooling is not None:  # its files need have no head for text, and nobody asks for one
+        config = replace(config, tie_word_embeddings=True)
     quantization = quantization_of_hf(values, where)
     if not (folder / "tokenizer.json").is_file():
         raise BadCheckpoint(f"{folder} lacks tokenizer.json; slow tokenizers are not read")
@@ -42,6 +47,7 @@ def card_of_folder(folder: Path, *, name: str, source: str, digests: DigestCache
         bos_token_id=_bos_id(folder, values, config.vocab_size),
         weight_bytes=sum(path.stat().st_size for path in files),
         quantization=quantization,
+        pooling=pooling,
     )
 
 

@@ -15,6 +15,7 @@ from cluster.models.hf.dense import DENSE
 from cluster.models.hf.gemma import GEMMA
 from cluster.models.hf.latent import LATENT
 from cluster.models.hf.mixture import MIXTURES
+from cluster.models.hf.pooling import causal_name
 from cluster.models.hf.shape import FamilyReader
 
 READERS: Final[dict[str, FamilyReader]] = {**DENSE, **GEMMA, **MIXTURES, **LATENT}
@@ -28,12 +29,12 @@ def decoder_of_hf(values: dict[str, Any], where: str) -> tuple[str, DecoderConfi
     """
     fields = Fields(values, where)
     architecture = _architecture(fields)
-    return architecture, check_decoder(READERS[architecture](fields), where)
+    return architecture, check_decoder(READERS[causal_name(architecture)](fields), where)
 
 
 def _architecture(fields: Fields) -> str:
     names = fields.texts("architectures")
-    if len(names) != 1 or names[0] not in READERS:
+    if len(names) != 1 or causal_name(names[0]) not in READERS:
         raise UnsupportedModel(
             f"{fields.where} has architectures {names}; supported: {', '.join(READERS)}"
         )

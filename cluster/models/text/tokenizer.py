@@ -69,6 +69,14 @@ class CheckpointTokenizer:
         ids: list[int] = encoding.ids
         return ids
 
+    def encode_pair(self, text: str, other: str) -> list[int]:
+        """Two texts, put together by the tokenizer's own rule. Raises as `encode`."""
+        require_unicode(text)
+        require_unicode(other)
+        (encoding,) = self.backend.encode_batch_fast([(text, other)], add_special_tokens=True)
+        ids: list[int] = encoding.ids
+        return ids
+
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Text; bytes that form no character become U+FFFD, unknown ids have no text."""
         text: str = self.backend.decode(list(token_ids), skip_special_tokens=skip_special)

@@ -20,6 +20,7 @@ from cluster.models.tensors import (
     INPUT_NORM,
     LM_HEAD,
     ROPE_DIVISORS,
+    SCORE_HEAD,
     expected_shapes,
     feed_forward_norm,
     is_prediction_layer,
@@ -194,7 +195,8 @@ def check_tensors(checkpoint: Checkpoint, config: DecoderConfig) -> None:
             raise BadCheckpoint(
                 f"{name} has shape {checkpoint.shape(name)}; the model's configuration says {shape}"
             )
-    optional = {ROPE_DIVISORS, LM_HEAD}  # some files of tied models repeat the embedding
+    # some files of tied models repeat the embedding
+    optional = {ROPE_DIVISORS, LM_HEAD, SCORE_HEAD}
     unused = found - expected.keys() - optional
     extra = sorted(
         name

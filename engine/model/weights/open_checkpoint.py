@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from cluster.models.card import CheckpointFormat, ModelCard
 from cluster.models.column_unit import fitting_split, stored_matrices
+from cluster.models.hf.pooling import causal_name
 from cluster.models.model_split import ModelSplit
 from cluster.models.tensors import expected_shapes
 from engine.contract.weight_format import WeightFormat
+from engine.model.weights.bare_names import BareNames, are_bare
 from engine.model.weights.checkpoint import Checkpoint
 from engine.model.weights.gguf_checkpoint import GgufCheckpoint
 from engine.model.weights.mixtral_names import MIXTRAL, MixtralNames
@@ -20,7 +22,9 @@ def open_checkpoint(card: ModelCard) -> Checkpoint:
     if card.format is CheckpointFormat.GGUF:
         return GgufCheckpoint(card.weight_files, card.architecture, card.config)
     files = SafetensorsCheckpoint(card.weight_files)
-    stored: Checkpoint = MixtralNames(files) if card.architecture == MIXTRAL else files
+    stored: Checkpoint = BareNames(files) if are_bare(files.names()) else files
+    if causal_name(card.architecture) == MIXTRAL:
+        stored = MixtralNames(stored)
     if card.quantization is None:
         return stored
     return QuantizedCheckpoint(stored, card.quantization, expected_shapes(card.config).keys())

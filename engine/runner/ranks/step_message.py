@@ -1,7 +1,8 @@
 """A step's plan on its way to the ranks: numbers only, in one fixed layout.
 
-    counts, int64 [8]                     num_tokens, num_seqs, width of tables, num_logits,
-                                          num_copies, num_decodes, max_query_len, max_context_len
+    counts, int64 [9]                     num_tokens, num_seqs, width of tables, num_logits,
+                                          num_copies, num_decodes, max_query_len, max_context_len,
+                                          is_pooled
     int64    token_ids, positions, slots, logit_rows, copies [num_copies, 2]
     int32    query_starts, context_lens, block_tables [num_seqs, width]
 
@@ -26,7 +27,7 @@ from cluster.errors import InternalError
 from engine.model.ragged_batch import RaggedBatch
 from ranks.plans.plan import Part
 
-_COUNTS = struct.Struct("=8q")
+_COUNTS = struct.Struct("=9q")
 _Sizes = tuple[int, int, int, int]
 """num_tokens, num_seqs, width of tables, num_logits"""
 _NOTHING: _Sizes = (0, 0, 0, 0)
@@ -52,6 +53,7 @@ class StepWriter:
             batch.num_decodes,
             batch.max_query_len,
             batch.max_context_len,
+            batch.is_pooled,
         )
         copied = np.asarray(copies, dtype=np.int64).tobytes() if copies else b""
         return [counts, *self._long_words, copied, *self._words]
@@ -98,7 +100,7 @@ class StepReader:
             or body.obj is not self._memory
         ):
             views = self._look_at(body, counts)
-        *_, num_copies, num_decodes, longest, context = counts
+        *_, num_copies, num_decodes, longest, context, is_pooled = counts
         batch = RaggedBatch(
             token_ids=views.token_ids,
             positions=views.positions,
@@ -110,6 +112,7 @@ class StepReader:
             num_decodes=num_decodes,
             max_query_len=longest,
             max_context_len=context,
+            is_pooled=bool(is_pooled),
         )
         return batch, _pairs_of(views.copies) if num_copies else []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -58,6 +58,8 @@ class StepWork:
     copies: list[tuple[int, int]]
     num_drafted: int = 0
     """Decodes with drafts, after those: a step has no prompts then."""
+    is_pooled: bool = False
+    """All of it: hidden states are wanted, and no logits."""
 
     @property
     def is_plain_decode(self) -> bool:
@@ -100,4 +102,15 @@ class StepWork:
             spans=[Span(span.sequence, 1) if span.draft else span for span in spans],
             num_decodes=sum(own[: self.num_decodes + self.num_drafted]),
             copies=[],
+            is_pooled=self.is_pooled,
         )
+
+    def by_wanted(self) -> list[StepWork]:
+        """What makes logits, then what makes hidden states: each is a forward of its own. Its
+        blocks have been copied."""
+        pooled = [span for span in self.spans if span.sequence.is_pooled]
+        if not pooled:
+            return [self]
+        others = [span for span in self.spans if not span.sequence.is_pooled]
+        work = StepWork(spans=pooled, num_decodes=0, copies=[], is_pooled=True)
+        return [replace(self, spans=others, copies=[]), work] if others else [work]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from cluster.block_hash import NAME_BYTES
 from cluster.errors import ContextTooLong, InvalidRequest, OutOfBlocks
+from cluster.models.pooling import Pooling
 from engine.contract.commands import GenerateRequest, PrefillMode
+
+_MAKING_TEXT = (PrefillMode.LOCAL, PrefillMode.REMOTE, PrefillMode.EXPORT)
 
 
 def check_request(
@@ -14,9 +17,11 @@ def check_request(
     max_context_tokens: int,
     pool_tokens: int,
     follows_grammars: bool,
+    pooling: Pooling | None = None,
 ) -> None:
     """Raises InvalidRequest, ContextTooLong or OutOfBlocks with the value and the limit."""
     body.sampling.check(vocab_size)
+    _check_pooling(body, pooling)
     _check_prompt(body, vocab_size)
     _check_resume(body, vocab_size)
     if body.prediction:
@@ -46,6 +51,20 @@ def check_request(
             f"{max_context_tokens}; shorten the prompt or lower max_tokens",
             param="max_tokens",
         )
+
+
+def _check_pooling(body: GenerateRequest, pooling: Pooling | None) -> None:
+    """What is asked for is what the model makes."""
+    if body.mode is PrefillMode.POOL:
+        if pooling is None:
+            raise InvalidRequest("this engine makes neither embeddings nor scores; see --pooling")
+        if body.dimensions is not None and (body.dimensions < 1 or not pooling.is_embedding):
+            raise InvalidRequest(
+                f"dimensions is {body.dimensions}; it is 1 or more, and of an embedding",
+                param="dimensions",
+            )
+    elif pooling is not None and not pooling.generates and body.mode in _MAKING_TEXT:
+        raise InvalidRequest(f"this model makes no text: it is made for {pooling.kind.value}")
 
 
 def _check_prompt(body: GenerateRequest, vocab_size: int) -> None:

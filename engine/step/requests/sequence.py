@@ -26,6 +26,7 @@ class Sequence:
         "choice",
         "constraint",
         "drafter",
+        "is_pooled",
         "lease",
         "life",
         "num_computed",
@@ -47,6 +48,9 @@ class Sequence:
         self.num_computed = 0
         self.num_scored: int | None = None
         """Rows of the prompt whose logits have scored the next token; None: nobody asked."""
+        self.is_pooled = False
+        """Its hidden states are wanted, and no token. `num_scored` are then the rows that count
+        already, where every row does."""
         self.lease: BlockLease | None = None
         self.life = life
         self.constraint: Constraint | None = None

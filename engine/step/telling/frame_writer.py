@@ -7,6 +7,7 @@ from cluster.generation import FinishReason, GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest
 from engine.contract.messages import (
     Frame,
+    Pooled,
     Prefilled,
     PromptComputed,
     RequestEnded,
@@ -56,6 +57,11 @@ class FrameWriter:
         """Blocks of an export that are final; None: there are none."""
         if blocks is not None:
             self.frame.prefilled.append(blocks)
+
+    def pooled(self, request: Request, values: bytes) -> None:
+        """All that a POOL request asks for: it ends with that."""
+        self.frame.pooled.append(Pooled(request.request_id, values))
+        self.end(request, SequenceState.FINISHED)
 
     def token(
         self, request: Request, choice: int, token: GeneratedToken, reason: FinishReason | None

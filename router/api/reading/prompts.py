@@ -17,25 +17,27 @@ def to_prompts(
     max_context_tokens: int,
     add_special: bool = True,
     keep_last: int | None = None,
+    name: str = "prompt",
+    max_prompts: int = MAX_PROMPTS,
 ) -> list[TextPrompt | TokenPrompt]:
     """A string, strings, token ids, or lists of token ids; of each only `keep_last` tokens where
-    that is said. Raises InvalidRequest."""
+    that is said. `name`: of the field. Raises InvalidRequest."""
     if isinstance(prompt, str):
         return [TextPrompt(prompt, add_special, keep_last)]
     if not prompt:
-        raise InvalidRequest("prompt is empty", param="prompt")
+        raise InvalidRequest(f"{name} is empty", param=name)
     if isinstance(prompt[0], int):
-        return [_tokens(_last(prompt, keep_last), max_context_tokens)]
-    if len(prompt) > MAX_PROMPTS:
+        return [_tokens(_last(prompt, keep_last), max_context_tokens, name)]
+    if len(prompt) > max_prompts:
         raise InvalidRequest(
-            f"prompt has {len(prompt)} prompts; allowed: {MAX_PROMPTS}", param="prompt"
+            f"{name} has {len(prompt)} prompts; allowed: {max_prompts}", param=name
         )
     if all(isinstance(item, str) for item in prompt):
         return [TextPrompt(str(item), add_special, keep_last) for item in prompt]
     if all(isinstance(item, list) for item in prompt):
         lists = [item for item in prompt if isinstance(item, list)]
-        return [_tokens(_last(item, keep_last), max_context_tokens) for item in lists]
-    raise _mixed()
+        return [_tokens(_last(item, keep_last), max_context_tokens, name) for item in lists]
+    raise _mixed(name)
 
 
 def kept_tokens(
@@ -57,21 +59,23 @@ def _last(items: list[T], count: int | None) -> list[T]:
     return items if count is None else items[-count:]
 
 
-def _tokens(items: list[str | int | list[int]] | list[int], max_context_tokens: int) -> TokenPrompt:
+def _tokens(
+    items: list[str | int | list[int]] | list[int], max_context_tokens: int, name: str
+) -> TokenPrompt:
     """The length first: nothing is done with a list that cannot fit."""
     if len(items) > max_context_tokens:
         raise ContextTooLong(
             f"the prompt has {len(items)} tokens; this model's context is "
             f"{max_context_tokens} tokens, prompt and completion together: shorten the prompt",
-            param="prompt",
+            param=name,
         )
     token_ids = [item for item in items if isinstance(item, int)]
     if len(token_ids) != len(items):
-        raise _mixed()
+        raise _mixed(name)
     return TokenPrompt(token_ids)
 
 
-def _mixed() -> InvalidRequest:
+def _mixed(name: str) -> InvalidRequest:
     return InvalidRequest(
-        "prompt mixes strings, numbers and lists; send one kind only", param="prompt"
+        f"{name} mixes strings, numbers and lists; send one kind only", param=name
     )

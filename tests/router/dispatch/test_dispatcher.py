@@ -302,7 +302,7 @@ async def test_the_queue_is_bounded() -> None:
     worker = FakeDecodeWorker()
     async with router(worker, max_running_requests=1, max_queued_requests=1) as plane:
         tasks = [asyncio.create_task(collect(plane, request(f"r{i}"))) for i in range(2)]
-        await until(lambda: plane.source._admission.num_queued == 1)
+        await until(lambda: plane.admission.num_queued == 1)
         refused = request("r2")
         with pytest.raises(QueueFull):
             await collect(plane, refused)

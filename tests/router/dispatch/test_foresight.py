@@ -148,5 +148,5 @@ async def test_a_prompt_that_no_worker_can_hold_is_not_charged() -> None:
     async with router(worker) as plane:
         with pytest.raises(ContextTooLong):
             await collect(plane, request(max_tokens=1_000_000))
-        shares = plane.source._admission._line.shares_of(Priority.STANDARD.level)
+        shares = plane.admission._line.shares_of(Priority.STANDARD.level)
         assert shares._counters.of("") == LEAST_CHARGE

@@ -117,7 +117,7 @@ async def test_its_tenant_pays_for_one_and_the_retry_budget_has_it(wins: str) ->
         worker = late.first if wins == "r1" else late.second
         say(worker, wins)
         await late.is_answered_by(worker)
-        shares = late.plane.source._admission._line.shares_of(Priority.STANDARD.level)
+        shares = late.plane.admission._line.shares_of(Priority.STANDARD.level)
         assert shares._counters.of("") == len(PROMPT) + ANSWER_WEIGHT * 2
         assert late.plane.source._rules.budget.used_share == 1 / 100
 

@@ -196,13 +196,13 @@ async def test_it_comes_again_under_another_name_to_the_same_worker_and_is_answe
             8,
         ]
         assert isinstance(completed, Completed) and completed.usage == Usage(8, 2, 0)
-        shares = plane.source._admission._line.shares_of(Priority.BATCH.level)
+        shares = plane.admission._line.shares_of(Priority.BATCH.level)
         assert shares._counters.of("") == 9 + ANSWER_WEIGHT * 2, "its prompt is charged once"
         assert preempted(plane) == 1
         decision = plane.decisions.find("slow")
         assert decision is not None and "gave its place at decode-1" in decision.notes[-1]
         await until(lambda: is_idle(plane))
-        assert plane.source._admission.preemption.num_waiting == 0
+        assert plane.admission.preemption.num_waiting == 0
 
 
 async def test_who_has_given_way_once_or_has_a_token_keeps_its_place() -> None:
@@ -220,7 +220,7 @@ async def test_who_has_given_way_once_or_has_a_token_keeps_its_place() -> None:
         await asyncio.gather(*quick)
         await until(lambda: len(worker.submitted) == 4)
         late = asyncio.create_task(collect(plane, classed("q9", Priority.INTERACTIVE)))
-        await until(lambda: plane.source._admission.num_queued == 1)
+        await until(lambda: plane.admission.num_queued == 1)
         assert worker.cancelled == ["slow"], "it has given way as often as it may"
         end(worker, "slow~2")
         await batch
@@ -239,7 +239,7 @@ async def test_who_came_so_long_ago_that_it_is_promoted_keeps_its_place() -> Non
         promoted = asyncio.create_task(collect(plane, old))
         await until(lambda: len(worker.submitted) == 1)
         quick = asyncio.create_task(collect(plane, classed("quick", Priority.INTERACTIVE)))
-        await until(lambda: plane.source._admission.num_queued == 1)
+        await until(lambda: plane.admission.num_queued == 1)
         assert not worker.cancelled
         end(worker, "old")
         await promoted
@@ -251,7 +251,7 @@ async def test_who_came_so_long_ago_that_it_is_promoted_keeps_its_place() -> Non
 async def test_with_a_token_at_the_router_a_request_keeps_its_place() -> None:
     worker = FakeDecodeWorker()
     async with router(worker, max_running_requests=1) as plane:
-        admission = plane.source._admission
+        admission = plane.admission
         batch = asyncio.create_task(collect(plane, classed("slow", Priority.BATCH)))
         await until(lambda: len(worker.submitted) == 1 and admission.preemption.num_waiting == 1)
         worker.send(tokens_frame("slow", 7))
@@ -273,7 +273,7 @@ async def test_who_leaves_while_it_waits_to_come_again_leaves_nothing_behind() -
         batch = asyncio.create_task(collect(plane, classed("slow", Priority.BATCH)))
         await until(lambda: len(worker.submitted) == 1)
         quick = asyncio.create_task(collect(plane, classed("quick", Priority.INTERACTIVE)))
-        await until(lambda: plane.source._admission.num_queued == 1 and len(worker.submitted) == 2)
+        await until(lambda: plane.admission.num_queued == 1 and len(worker.submitted) == 2)
         batch.cancel()
         await asyncio.gather(batch, return_exceptions=True)
         end(worker, "quick")
@@ -289,7 +289,7 @@ async def test_it_comes_back_though_the_line_is_full() -> None:
         await until(lambda: len(worker.submitted) == 1)
         quick = asyncio.create_task(collect(plane, classed("quick", Priority.INTERACTIVE)))
         await until(lambda: len(worker.submitted) == 2)
-        await until(lambda: plane.source._admission.num_queued == 1)
+        await until(lambda: plane.admission.num_queued == 1)
         end(worker, "quick")
         await quick
         await until(lambda: len(worker.submitted) == 3)

@@ -50,7 +50,7 @@ async def test_they_wait_in_the_router_one_after_the_other() -> None:
         asked = [asyncio.create_task(collect(plane, request(name))) for name in names]
         for number in range(NUM_REQUESTS):
             await until(lambda count=number: len(worker.submitted) == count + 1)
-            assert plane.source._admission.num_running == 1, "the worker has nothing else of ours"
+            assert plane.admission.num_running == 1, "the worker has nothing else of ours"
             end(worker, worker.submitted[-1].request_id)
         await asyncio.gather(*asked)
         await until(lambda: is_idle(plane))

@@ -31,7 +31,7 @@ async def test_cache_salts_buy_no_turns_in_the_queue() -> None:
         for num_queued, (request_id, salt) in enumerate(asked, start=1):
             waiting = await routed(request_id, salt)
             tasks.append(asyncio.create_task(collect(plane, waiting)))
-            await until(lambda count=num_queued: plane.source._admission.num_queued == count)
+            await until(lambda count=num_queued: plane.admission.num_queued == count)
         for number in range(len(tasks)):
             await until(lambda count=number: len(worker.submitted) == count + 1)
             worker.send(tokens_frame(running := worker.submitted[-1].request_id, 5, last=True))

@@ -50,7 +50,7 @@ def is_settled(plane: FleetPlane) -> bool:
 
 def num_places(plane: FleetPlane) -> int:
     """That are taken in the router."""
-    return plane.source._admission.num_running
+    return plane.admission.num_running
 
 
 async def test_a_request_that_failed_is_settled_before_its_client_has_read_so_far() -> None:

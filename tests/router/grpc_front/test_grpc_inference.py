@@ -31,6 +31,7 @@ from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
+from router.front.served_model import ServedModel
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
@@ -75,9 +76,10 @@ async def running_grpc(
     clock: Clock = time.monotonic,
     fleet_port: int | None = None,
     keeps_streams: bool = False,
+    model: ServedModel | None = None,
     **numbers: int,
 ) -> AsyncIterator[GrpcFront]:
-    model = byte_model()
+    model = model or byte_model()
     source = FakeSource(script)
     pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = Lifespan.opened("router")

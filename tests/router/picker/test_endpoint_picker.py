@@ -197,7 +197,7 @@ async def test_who_finds_the_line_full_is_refused_with_a_wait() -> None:
     ):
         await first.ask(BODY)
         waiting = asyncio.create_task(waits.ask(BODY))
-        admission = router.plane.source._admission
+        admission = router.plane.admission
         await until(lambda: admission.num_queued == 1, "the second one waits")
         reply = await late.ask(BODY)
         status, error = refusal_of(reply)
@@ -274,7 +274,7 @@ async def test_a_client_that_leaves_is_counted_no_more() -> None:
             await until(lambda: router.num_in_flight == 0, "its place is free")
         item = router.plane.fleet.members[0]
         assert not item.room.held_seqs and not item.prompts.num_turns
-        assert router.plane.source._admission.num_running == 0
+        assert router.plane.admission.num_running == 0
 
 
 async def test_a_server_that_fails_is_given_a_rest() -> None:

@@ -134,3 +134,15 @@ def test_a_download_that_was_cut_goes_on_where_it_stopped(
     hub.cut_after["model.safetensors"] = 12_000_000
     store.resolve(SOURCE)
     assert [line for line in hub.ranges if line.startswith("model.safetensors bytes=1")]
+
+
+def test_what_sentence_transformers_says_of_pooling_is_fetched_too(
+    hub: FakeHub, store: ModelStore
+) -> None:
+    modules = '[{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]'
+    hub.files["modules.json"] = modules.encode()
+    hub.files["1_Pooling/config.json"] = b'{"pooling_mode_lasttoken": true}'
+    hub.files["onnx/config.json"] = b"{}"
+    card = store.resolve(SOURCE)
+    assert card.pooling is not None and card.pooling.kind.value == "last"
+    assert "onnx/config.json" not in hub.requested

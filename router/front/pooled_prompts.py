@@ -1,0 +1,223 @@
+"""Prompts of one request that become embeddings or scores, for HTTP and gRPC alike.
+
+    prompts -> prepare: tokens, limits -> several at a time: dispatcher -> values, in their order
+
+Each prompt is a request of its own to the dispatcher: it waits, is charged, counted, traced and
+tried again as all are. The first that fails ends the others; so does a client that leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from cluster.errors import InternalError, InvalidRequest, SplitserveError
+from cluster.generation import Usage
+from cluster.models.pooling import Pooling
+from cluster.process.background import cancel
+from cluster.sampling import SamplingParams, in_words
+from router.dispatch.stream import ChoiceTokens, Completed, PoolWish, RoutedRequest
+from router.dispatch.time_limits import TimeLimits
+from router.front.caller import NOBODY, Caller
+from router.front.generation_request import Prompt
+from router.front.pipeline import CompletionPipeline
+from router.front.prepared_generation import PreparedGeneration
+from router.front.refusals import internal_error
+from router.front.request_log import RequestLog
+from router.front.served_model import ServedModel
+from router.front.spending import reserved, settle
+from router.telemetry.request_trace import RequestTrace
+from router.tenants.tenant import ANYBODY, Tenant, combined_salt
+from router.text.stop_strings import StopStrings
+
+MAX_INPUTS = 2048
+"""Of one request: OpenAI's."""
+MAX_INPUT_TOKENS = 300_000
+"""Of all of them together: OpenAI's. SmolLM2 computes 8,000 a second on two cores."""
+MAX_AT_ONCE = 16
+"""Of one request, at the dispatcher: enough for a step of every worker of a small pool, while
+others find places in its line."""
+_NO_TOKENS = SamplingParams(max_tokens=0)
+_NO_STOPS = StopStrings(())
+
+
+class PooledRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompts with what is wanted of them all."""
+
+    request_id: str
+    """Unique in the fleet; each of several prompts has its number behind it."""
+    prompts: Sequence[Prompt]
+    limits: TimeLimits
+    tenant: Tenant = ANYBODY
+    caller: Caller = NOBODY
+    dimensions: int | None = None
+    """That an embedding is cut to; None: it is told whole."""
+    cache_salt: str = ""
+    traces: Sequence[RequestTrace | None] = ()
+    """Of each prompt; empty: of none."""
+
+
+class PooledValues(msgspec.Struct, frozen=True):
+    """What became of one prompt."""
+
+    values: bytes
+    """float32, little-endian: an embedding, or the one value of a score."""
+    usage: Usage
+
+
+class PooledPrompts:
+    """Of one router; holds no state of requests."""
+
+    def __init__(self, model: ServedModel, pipeline: CompletionPipeline) -> None:
+        self._model = model
+        self._pipeline = pipeline
+
+    async def prepare(self, request: PooledRequest) -> list[PreparedGeneration]:
+        """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
+        pooling = self._checked(request)
+        prepared: list[PreparedGeneration] = []
+        num_tokens = 0
+        for index, prompt in enumerate(request.prompts):
+            until, caller = request.limits.to_first_token, request.caller
+            token_ids = await self._pipeline.encode(prompt, until, caller)
+            num_tokens += len(token_ids)
+            if num_tokens > MAX_INPUT_TOKENS:
+                raise InvalidRequest(
+                    f"the first {index + 1} inputs have {num_tokens} tokens; allowed: "
+                    f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
+                    param="input",
+                )
+            prepared.append(_prepared(request, pooling, index, token_ids))
+        return prepared
+
+    async def pooled(self, prepared: Sequence[PreparedGeneration]) -> list[PooledValues]:
+        """Of each, in their order. Raises SplitserveError only; all have ended when it does."""
+        if len(prepared) == 1:
+            return [await self._run(prepared[0])]
+        done: dict[int, PooledValues] = {}
+        waiting = iter(enumerate(prepared))
+        runs = [
+            asyncio.create_task(self._run_each(waiting, done))
+            for _ in range(min(MAX_AT_ONCE, len(prepared)))
+        ]
+        try:
+            await asyncio.gather(*runs)
+        finally:
+            await cancel(runs)
+        return [done[index] for index in range(len(prepared))]
+
+    def _checked(self, request: PooledRequest) -> Pooling:
+        pooling, dimensions = self._model.pooling, request.dimensions
+        if pooling is None:
+            raise no_pooling(self._model)
+        if not 1 <= len(request.prompts) <= MAX_INPUTS:
+            raise InvalidRequest(
+                f"input has {len(request.prompts)} inputs; allowed: 1 to {MAX_INPUTS}",
+                param="input",
+            )
+        if dimensions is not None:
+            check_dimensions(dimensions, pooling, self._model)
+        return pooling
+
+    async def _run_each(
+        self,
+        waiting: Iterator[tuple[int, PreparedGeneration]],
+        done: dict[int, PooledValues],
+    ) -> None:
+        """One after the other, as long as there are any."""
+        for index, prepared in waiting:
+            await self._pipeline.share.breathe()
+            done[index] = await self._run(prepared)
+
+    async def _run(self, prepared: PreparedGeneration) -> PooledValues:
+        log = RequestLog(prepared.routed)
+        log.accepted()
+        reservation, failure = None, None
+        try:
+            reservation = await reserved(prepared)
+            pooled, end = await self._answer(prepared.routed)
+            log.completed(end)
+            return PooledValues(pooled, end.usage)
+        except asyncio.CancelledError:
+            log.cancelled(0)
+            raise
+        except SplitserveError as error:
+            failure = error
+            log.failed(error, 0)
+            raise
+        except Exception as cause:
+            log.crashed(0)
+            raise internal_error() from cause
+        finally:
+            settle(reservation, prepared, 0, failure)
+
+    async def _answer(self, routed: RoutedRequest) -> tuple[bytes, Completed]:
+        pooled, end = None, None
+        async with aclosing(self._pipeline.source.generate(routed)) as events:
+            async for event in events:
+                if isinstance(event, Completed):
+                    end = event
+                elif isinstance(event, ChoiceTokens):
+                    pooled = event.pooled
+        if pooled is None or end is None:
+            raise InternalError("a prompt was not pooled, and no error was told")
+        return pooled, end
+
+
+def no_pooling(model: ServedModel) -> InvalidRequest:
+    """For a model of text."""
+    return InvalidRequest(
+        f"{model.name} makes text, and neither embeddings nor scores; its operator may say how "
+        "prompts are pooled (--pooling)",
+        param="model",
+    )
+
+
+def check_embeds(model: ServedModel, dimensions: int | None) -> None:
+    """Raises InvalidRequest for a model that makes no embeddings, or none of so many values."""
+    if model.pooling is None:
+        raise no_pooling(model)
+    if not model.pooling.is_embedding:
+        raise InvalidRequest(
+            f"{model.name} scores pairs of texts; see /v1/score and /v1/rerank", param="model"
+        )
+    if dimensions is not None:
+        check_dimensions(dimensions, model.pooling, model)
+
+
+def check_dimensions(dimensions: int, pooling: Pooling, model: ServedModel) -> None:
+    """Raises InvalidRequest with what is allowed."""
+    if not pooling.is_embedding or pooling.dimensions is None:
+        raise InvalidRequest(
+            f"dimensions is {in_words(dimensions)}; {model.name} was not trained to have its "
+            "embeddings cut (its operator may say otherwise: --matryoshka)",
+            param="dimensions",
+        )
+    allowed = pooling.dimensions
+    if not 1 <= dimensions <= model.hidden_size or (allowed and dimensions not in allowed):
+        words = ", ".join(map(str, allowed[:32])) or f"1 to {model.hidden_size}"
+        raise InvalidRequest(
+            f"dimensions is {in_words(dimensions)}; allowed: {words}", param="dimensions"
+        )
+
+
+def _prepared(
+    request: PooledRequest, pooling: Pooling, index: int, token_ids: list[int]
+) -> PreparedGeneration:
+    tenant, several = request.tenant, len(request.prompts) > 1
+    routed = RoutedRequest(
+        request_id=f"{request.request_id}-{index}" if several else request.request_id,
+        token_ids=token_ids,
+        sampling=_NO_TOKENS,
+        tenant=tenant.name,
+        weight=tenant.weight,
+        priority=tenant.priority,
+        tenant_salt=combined_salt(tenant.name, request.cache_salt),
+        limits=request.limits,
+        trace=request.traces[index] if request.traces else None,
+        pool=PoolWish(pooling.kind.value, request.dimensions),
+    )
+    return PreparedGeneration(routed, _NO_STOPS, keep_tokens=False, account=tenant.account)
