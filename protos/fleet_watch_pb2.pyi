@@ -235,3 +235,35 @@ class StageTimes(_message.Message):
     p50_ms: float
     p95_ms: float
     def __init__(self, stage: _Optional[str] = ..., count: _Optional[int] = ..., p50_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ...) -> None: ...
+
+class PressureRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PressureResponse(_message.Message):
+    __slots__ = ("pressures",)
+    PRESSURES_FIELD_NUMBER: _ClassVar[int]
+    pressures: _containers.RepeatedCompositeFieldContainer[RolePressure]
+    def __init__(self, pressures: _Optional[_Iterable[_Union[RolePressure, _Mapping]]] = ...) -> None: ...
+
+class RolePressure(_message.Message):
+    __slots__ = ("role", "signal", "ratio")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    RATIO_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    signal: str
+    ratio: float
+    def __init__(self, role: _Optional[str] = ..., signal: _Optional[str] = ..., ratio: _Optional[float] = ...) -> None: ...
+
+class PlannerWord(_message.Message):
+    __slots__ = ("pool", "words")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    words: str
+    def __init__(self, pool: _Optional[str] = ..., words: _Optional[str] = ...) -> None: ...
+
+class PlannerWordTaken(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

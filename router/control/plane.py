@@ -107,8 +107,8 @@ class FleetPlane:
         )
         self._sending = self._new_sending(estimates)
         self.source = self._new_dispatcher(admission, rules)
-        self._watching = Watching(self.fleet, estimates, admission, self.metrics, world.clock)
-        self._watching.publish_pressure(options.budgets)
+        watched = (self.fleet, estimates, admission, self.metrics)
+        self._watching = Watching(*watched, options.budgets, world.clock)
         self._first_look = FirstLook(
             self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
         )

@@ -29,21 +29,18 @@ class Watching:
         estimates: Estimates,
         admission: Admission,
         metrics: RouterMetrics,
+        budgets: BudgetOptions,
         clock: Clock,
     ) -> None:
         self._fleet = fleet
         self._estimates = estimates
         self._admission = admission
-        self._metrics = metrics
         self._clock = clock
         self._lately = Lately(metrics, clock)
-
-    def publish_pressure(self, budgets: BudgetOptions) -> None:
-        """In the router's metrics; once."""
-        pressure = PoolPressure(
-            self._fleet, self._estimates, lambda: self._admission.wait_s, budgets, self._clock
+        self._pressure = PoolPressure(
+            fleet, estimates, lambda: admission.wait_s, budgets, self._clock
         )
-        self._metrics.registry.register(PressureMetrics(pressure.now))
+        metrics.registry.register(PressureMetrics(self._pressure.now))
 
     async def run(self, sleep: Sleep) -> None:
         """Never returns."""
@@ -54,4 +51,4 @@ class Watching:
         links, diary = KvLinks(self._fleet, self._estimates), self._fleet.diary
         seen = (in_flight, links, diary, self._lately, self._admission)
         work = partial(work_to_wire, self._fleet.ledger, self._clock)
-        return FleetWatchService(*seen, decisions, work)
+        return FleetWatchService(*seen, decisions, work, self._pressure.now)
