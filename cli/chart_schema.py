@@ -39,6 +39,7 @@ _SAID_BY_THE_CHART = frozenset(
             "vllm_key_file",
             "role",
             "worker_id",
+            "pool",
             "metrics_port",
             "kv_events_port",
         ),

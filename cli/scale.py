@@ -25,7 +25,7 @@ from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
 from cluster.join_token import operators_token
 from cluster.scaling.kubernetes import KubernetesScaler
-from cluster.scaling.least_to_lose import least_to_lose
+from cluster.scaling.pool_members import least_to_lose
 from cluster.scaling.scaler import (
     NotSettled,
     ScaleOrder,

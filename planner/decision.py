@@ -103,9 +103,11 @@ def in_words(case: Case) -> str:
 
 def _outside_its_limits(case: Case) -> Verdict | None:
     rested_s = case.memory.rested_s(case.now_s)
+    tried_s = case.memory.tried_s
+    may_try = tried_s is None or case.now_s - tried_s >= case.rules.grow_every_s
     for pool, limits in case.pools():
         now = pool.num_wanted
-        if now < limits.least and rested_s >= case.rules.grow_every_s:
+        if now < limits.least and may_try:
             why = f"{pool.name} keeps at least {limits.least}"
             return Verdict(Stand.GROWS, why, pool.name, now, limits.least)
         is_free = case.sight.is_settled and rested_s >= case.rules.shrink_every_s

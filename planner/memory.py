@@ -4,6 +4,7 @@
     calm      one worker less would have been enough since then, at every look
     standing  the pools are settled, or are not, since then
     changed   a pool's size was changed last, by anybody, or was tried to be
+    tried     this planner has tried to
     recent    pressures of the last looks, for where they go
 
 Whoever has not looked for a while knows nothing of that time: what was over or calm begins anew.
@@ -41,6 +42,7 @@ class Memory:
     is_settled: bool = True
     standing_since_s: float = 0.0
     changed_s: float | None = None
+    tried_s: float | None = None
     recent: tuple[tuple[float, float], ...] = ()
     """Moments and pressures, the newest last."""
 
@@ -59,6 +61,7 @@ class Memory:
             is_settled=sight.is_settled,
             standing_since_s=self.standing_since_s if is_same else now_s,
             changed_s=now_s if is_changed else self.changed_s,
+            tried_s=self.tried_s,
             recent=(
                 *(each for each in self.recent if now_s - each[0] <= _RECENT_S),
                 (now_s, sight.pressure.ratio),
@@ -67,7 +70,7 @@ class Memory:
 
     def tried(self, now_s: float) -> Memory:
         """After an order, whatever came of it: the next one waits as long."""
-        return replace(self, changed_s=now_s)
+        return replace(self, changed_s=now_s, tried_s=now_s)
 
     def rested_s(self, now_s: float) -> float:
         """Since the last change was whole."""

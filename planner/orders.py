@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cluster.dial.dialer import OperatorLink
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.logs import get_logger
-from cluster.scaling.least_to_lose import least_to_lose
+from cluster.scaling.pool_members import least_to_lose
 from cluster.scaling.scaler import ScaleOrder, Scaler, ScaleRefused
 from planner.decision import Verdict
 from planner.outcome import Outcome

@@ -68,6 +68,7 @@ def member_of(
     event_keys: ReaderKeys,
     model: str,
     pid: int,
+    pool: str = "",
 ) -> Member:
     """What the fleet is told; `events` are the addresses of KV events and of their replay,
     for whoever has `event_keys`."""
@@ -89,6 +90,7 @@ def member_of(
         prefix_cache_off=not spec.options.prefix_cache,
         max_num_seqs=spec.options.num_seats,
         ranks=tuple(ready.ranks),
+        pool=pool,
     )
 
 

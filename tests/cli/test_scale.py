@@ -10,7 +10,7 @@ import typer
 
 from cli.exit_code import ExitCode
 from cli.scale import ScaleRequest, scale, sizes_of
-from cluster.scaling.least_to_lose import least_to_lose
+from cluster.scaling.pool_members import least_to_lose
 from cluster.scaling.scaler import (
     PoolState,
     RefusalReason,

@@ -120,6 +120,17 @@ def test_why_has_the_pressure_in_words() -> None:
     assert "unheard" in verdict(sight(2.0, signal="unheard"), 60).why
 
 
+def test_a_pool_that_somebody_has_made_too_small_is_its_least_again_at_once() -> None:
+    limits = (PoolLimits("prefill", 3, 8),)
+    memory = seen_for(60, sight(0.5, pool(wanted=3)))
+    small = sight(0.5, pool(wanted=1))
+    memory = memory.after(small, RULES, LONG_S + 5)
+    found = decide(Case(small, memory, limits, RULES, LONG_S + 5))
+    assert (found.stand, found.size) == (Stand.GROWS, 3)
+    refused = decide(Case(small, memory.tried(LONG_S + 5), limits, RULES, LONG_S + 10))
+    assert refused.pool == ""
+
+
 def test_a_pressure_that_falls_fast_enough_is_waited_for() -> None:
     memory = seen_for(60, sight(4.0))
     for turn, ratio in enumerate((3.0, 2.0), start=1):

@@ -1,11 +1,15 @@
-"""Which workers of a pool go with the least loss."""
+"""Which members of a fleet are of a pool, and which of them go with the least loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cluster.scaling.pool_name import pool_name
-from protos.membership_pb2 import MemberState
+from protos.membership_pb2 import Member, MemberState
+
+
+def pool_name(member: Member) -> str:
+    """What it says; who says nothing is of the only pool of its role, which has the role's name."""
+    return member.pool or member.role
 
 
 def least_to_lose(members: Iterable[MemberState], pool: str, number: int) -> list[str]:
