@@ -51,7 +51,7 @@ class Stand(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PoolVerdict:
     """`why` is a sentence for operators."""
 
     stand: Stand
@@ -82,7 +82,7 @@ class Case:
                 yield pool, limits
 
 
-def decide(case: Case) -> Verdict:
+def decide(case: Case) -> PoolVerdict:
     """See the head of the file."""
     verdict = _outside_its_limits(case)
     if verdict is not None:
@@ -91,7 +91,7 @@ def decide(case: Case) -> Verdict:
         return _over(case)
     if case.memory.calm_since_s is not None:
         return _calm(case)
-    return Verdict(Stand.STEADY, f"{in_words(case)}, which is near the target")
+    return PoolVerdict(Stand.STEADY, f"{in_words(case)}, which is near the target")
 
 
 def in_words(case: Case) -> str:
@@ -101,7 +101,7 @@ def in_words(case: Case) -> str:
     return f"{words.format(pressure.ratio)} (target {case.rules.scale_target:g})"
 
 
-def _outside_its_limits(case: Case) -> Verdict | None:
+def _outside_its_limits(case: Case) -> PoolVerdict | None:
     rested_s = case.memory.rested_s(case.now_s)
     tried_s = case.memory.tried_s
     may_try = tried_s is None or case.now_s - tried_s >= case.rules.grow_every_s
@@ -109,15 +109,15 @@ def _outside_its_limits(case: Case) -> Verdict | None:
         now = pool.num_wanted
         if now < limits.least and may_try:
             why = f"{pool.name} keeps at least {limits.least}"
-            return Verdict(Stand.GROWS, why, pool.name, now, limits.least)
+            return PoolVerdict(Stand.GROWS, why, pool.name, now, limits.least)
         is_free = case.sight.is_settled and rested_s >= case.rules.shrink_every_s
         if now > limits.most and is_free:
             why = f"{pool.name} may have {limits.most} at most"
-            return Verdict(Stand.SHRINKS, why, pool.name, now, now - 1)
+            return PoolVerdict(Stand.SHRINKS, why, pool.name, now, now - 1)
     return None
 
 
-def _over(case: Case) -> Verdict:
+def _over(case: Case) -> PoolVerdict:
     why_not_yet = _why_not_grown_yet(case)
     if why_not_yet is not None:
         return why_not_yet
@@ -130,50 +130,50 @@ def _over(case: Case) -> Verdict:
     for pool, limits in open_to_more:
         if pool.is_settled:
             size = min(limits.most, pool.num_wanted + missing)
-            return Verdict(Stand.GROWS, why, pool.name, pool.num_wanted, size)
+            return PoolVerdict(Stand.GROWS, why, pool.name, pool.num_wanted, size)
     if open_to_more:
-        return Verdict(
+        return PoolVerdict(
             Stand.CHANGING, f"{why}; {_on_their_way(sight)}, and no others are asked for"
         )
-    return Verdict(Stand.AT_MOST, f"{why}, and there may be no more than {sight.num_wanted}")
+    return PoolVerdict(Stand.AT_MOST, f"{why}, and there may be no more than {sight.num_wanted}")
 
 
-def _why_not_grown_yet(case: Case) -> Verdict | None:
+def _why_not_grown_yet(case: Case) -> PoolVerdict | None:
     memory, rules, now_s = case.memory, case.rules, case.now_s
     why = in_words(case)
     over_s = now_s - (now_s if memory.over_since_s is None else memory.over_since_s)
     if over_s < rules.grow_after_s:
-        return Verdict(Stand.WATCHED, f"{why} for {over_s:.0f} s of {rules.grow_after_s:g}")
+        return PoolVerdict(Stand.WATCHED, f"{why} for {over_s:.0f} s of {rules.grow_after_s:g}")
     standing_s = now_s - memory.standing_since_s
     if not memory.is_settled and standing_s < rules.start_patience_s:
-        return Verdict(Stand.CHANGING, f"{why}; {_on_their_way(case.sight)}")
+        return PoolVerdict(Stand.CHANGING, f"{why}; {_on_their_way(case.sight)}")
     if (eased_s := memory.eased_in_s(rules.scale_target)) <= rules.grow_every_s:
-        return Verdict(Stand.WATCHED, f"{why}, and will be at the target in {eased_s:.0f} s")
+        return PoolVerdict(Stand.WATCHED, f"{why}, and will be at the target in {eased_s:.0f} s")
     is_stuck = not memory.is_settled
     rested_s = now_s - (memory.changed_s or -math.inf) if is_stuck else memory.rested_s(now_s)
     if rested_s < rules.grow_every_s:
         rest = f"the last change is {rested_s:.0f} s ago, of {rules.grow_every_s:g} to wait"
-        return Verdict(Stand.RESTING, f"{why}; {rest}")
+        return PoolVerdict(Stand.RESTING, f"{why}; {rest}")
     return None
 
 
-def _calm(case: Case) -> Verdict:
+def _calm(case: Case) -> PoolVerdict:
     memory, rules, now_s = case.memory, case.rules, case.now_s
     why = f"{in_words(case)}: one worker less is enough"
     shrinking = [
         pool for pool, limits in case.pools() if pool.num_wanted > limits.least and pool.num_ready
     ]
     if not shrinking:
-        return Verdict(Stand.AT_LEAST, f"{why}, and there are as few as may be")
+        return PoolVerdict(Stand.AT_LEAST, f"{why}, and there are as few as may be")
     if not memory.is_settled:
-        return Verdict(Stand.CHANGING, f"{why}; {_on_their_way(case.sight)}")
+        return PoolVerdict(Stand.CHANGING, f"{why}; {_on_their_way(case.sight)}")
     calm_s = now_s - (now_s if memory.calm_since_s is None else memory.calm_since_s)
     if calm_s < rules.shrink_after_s:
-        return Verdict(Stand.WATCHED, f"{why} for {calm_s:.0f} s of {rules.shrink_after_s:g}")
+        return PoolVerdict(Stand.WATCHED, f"{why} for {calm_s:.0f} s of {rules.shrink_after_s:g}")
     if memory.rested_s(now_s) < rules.shrink_every_s:
-        return Verdict(Stand.RESTING, f"{why}; the last change is not long ago")
+        return PoolVerdict(Stand.RESTING, f"{why}; the last change is not long ago")
     last = shrinking[-1]
-    return Verdict(Stand.SHRINKS, why, last.name, last.num_wanted, last.num_wanted - 1)
+    return PoolVerdict(Stand.SHRINKS, why, last.name, last.num_wanted, last.num_wanted - 1)
 
 
 def _on_their_way(sight: RoleSight) -> str:

@@ -23,7 +23,7 @@ from cluster.scaling.kubernetes_api import ApiServer
 from cluster.scaling.scaler import Scaler
 from cluster.scaling.supervised import SupervisedScaler
 from cluster.world import World
-from planner.orders import Orders
+from planner.orders import SizeOrders
 from planner.planner_metrics import PlannerMetrics
 from planner.planning import Planning
 from planner.pool_limits import limits_of
@@ -50,7 +50,7 @@ async def _run(options: PlannerOptions, world: World) -> int:
         scaler = await _scaler_of(options, world)
         closers.push_async_callback(scaler.close)
         metrics = PlannerMetrics()
-        orders = Orders(
+        orders = SizeOrders(
             *(routers, scaler),
             names_workers=options.kubernetes is None,
             is_dry_run=options.dry_run,

@@ -14,8 +14,8 @@ from cluster.errors import SplitserveError, WorkerLost
 from cluster.logs import get_logger
 from cluster.scaling.pool_members import least_to_lose
 from cluster.scaling.scaler import ScaleOrder, Scaler, ScaleRefused
-from planner.decision import Verdict
-from planner.outcome import Outcome
+from planner.decision import PoolVerdict
+from planner.outcome import OrderOutcome
 from planner.routers import Routers
 from planner.sight import LIMIT_S
 from protos.fleet_watch_pb2 import PlannerWord
@@ -25,7 +25,7 @@ PLANNER = "the planner"
 _log = get_logger("planner")
 
 
-class Orders:
+class SizeOrders:
     """From one event loop."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Orders:
         self._names_workers = names_workers
         self._is_dry_run = is_dry_run
 
-    async def carry_out(self, verdict: Verdict, members: Sequence[MemberState]) -> Outcome:
+    async def carry_out(self, verdict: PoolVerdict, members: Sequence[MemberState]) -> OrderOutcome:
         """Begins the change, or asks whether it may be; never raises what the fleet answers."""
         num_leaving = verdict.size_before - verdict.size if self._names_workers else 0
         order = ScaleOrder(
@@ -47,13 +47,13 @@ class Orders:
             is_dry_run=self._is_dry_run,
             by=PLANNER,
         )
-        outcome, remark = Outcome.DRY_RUN if self._is_dry_run else Outcome.BEGUN, ""
+        outcome, remark = OrderOutcome.DRY_RUN if self._is_dry_run else OrderOutcome.BEGUN, ""
         try:
             await self._scaler.scale(order)
         except ScaleRefused as refusal:
-            outcome, remark = Outcome.REFUSED, f" ({refusal.reason}: {refusal.message})"
+            outcome, remark = OrderOutcome.REFUSED, f" ({refusal.reason}: {refusal.message})"
         except SplitserveError as failure:
-            outcome, remark = Outcome.UNKNOWN, f" ({failure.message})"
+            outcome, remark = OrderOutcome.UNKNOWN, f" ({failure.message})"
         sizes = f"from {verdict.size_before} to {verdict.size}"
         await self.tell(verdict.pool, f"{sizes}, {outcome}{remark}: {verdict.why}")
         return outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class Outcome(enum.StrEnum):
+class OrderOutcome(enum.StrEnum):
     """For metrics and events."""
 
     BEGUN = "begun"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from planner.decision import Stand
-from planner.outcome import Outcome
+from planner.outcome import OrderOutcome
 from planner.sight import RoleSight
 
 
@@ -53,6 +53,6 @@ class PlannerMetrics:
             self._workers.labels(pool.name, "wanted").set(pool.num_wanted)
             self._workers.labels(pool.name, "ready").set(pool.num_ready)
 
-    def decided(self, pool: str, outcome: Outcome) -> None:
+    def decided(self, pool: str, outcome: OrderOutcome) -> None:
         """One change."""
         self._decisions.labels(pool, outcome.value).inc()

@@ -12,9 +12,9 @@ from cluster.errors import SplitserveError
 from cluster.logs import get_logger
 from cluster.planner_options import PlanRules
 from cluster.scaling.scaler import ScaleRefused
-from planner.decision import Case, Stand, Verdict, decide
+from planner.decision import Case, PoolVerdict, Stand, decide
 from planner.memory import Memory
-from planner.orders import Orders
+from planner.orders import SizeOrders
 from planner.planner_metrics import PlannerMetrics
 from planner.pool_limits import PoolLimits
 from planner.sight import FleetEyes, FleetSight, RoleSight
@@ -29,7 +29,7 @@ class Planning:
     def __init__(
         self,
         eyes: FleetEyes,
-        orders: Orders,
+        orders: SizeOrders,
         limits: Sequence[PoolLimits],
         rules: PlanRules,
         metrics: PlannerMetrics,
@@ -86,7 +86,7 @@ class Planning:
             await self._tell_stand(sight, verdict)
         self._stands[sight.role] = verdict.stand
 
-    async def _tell_stand(self, sight: RoleSight, verdict: Verdict) -> None:
+    async def _tell_stand(self, sight: RoleSight, verdict: PoolVerdict) -> None:
         """Once, when it has changed; to operators where they alone can help."""
         if self._stands.get(sight.role) is verdict.stand:
             return

@@ -26,7 +26,7 @@ _HIGHEST = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pressure:
+class HighestSignal:
     """The highest of a role's signals; 1: at its budget."""
 
     signal: str
@@ -39,7 +39,7 @@ class RoleSight:
 
     role: str
     pools: tuple[PoolState, ...]
-    pressure: Pressure
+    pressure: HighestSignal
     num_in_line: int
     """Requests that wait in the routers, for whichever role."""
     busy_share: float
@@ -109,9 +109,9 @@ def sight_of(
 ) -> FleetSight:
     """Of what each router has answered, one at least; workers are those that the first knows.
     `work_shares`: by role."""
-    worst: dict[str, Pressure] = {}
+    worst: dict[str, HighestSignal] = {}
     for each in (each for answer in pressures for each in answer.pressures):
-        found = Pressure(each.signal, _bounded(each.ratio))
+        found = HighestSignal(each.signal, _bounded(each.ratio))
         if each.role not in worst or found.ratio > worst[each.role].ratio:
             worst[each.role] = found
     by_role: dict[str, list[PoolState]] = {}
@@ -122,7 +122,7 @@ def sight_of(
         role: RoleSight(
             role=role,
             pools=tuple(of_role),
-            pressure=worst.get(role, Pressure("", 0.0)),
+            pressure=worst.get(role, HighestSignal("", 0.0)),
             num_in_line=num_in_line,
             busy_share=_busy_share(s for s in members[0].members if s.member.role == role),
             work_share=work_shares.get(role, 0.0),

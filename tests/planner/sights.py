@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cluster.planner_options import PlanRules
 from cluster.scaling.scaler import PoolState
-from planner.decision import Case, Verdict, decide
+from planner.decision import Case, PoolVerdict, decide
 from planner.memory import Memory
 from planner.pool_limits import PoolLimits
-from planner.sight import Pressure, RoleSight
+from planner.sight import HighestSignal, RoleSight
 
 RULES = PlanRules()
 LIMITS = (PoolLimits("prefill", 1, 8),)
@@ -34,7 +34,7 @@ def sight(
     return RoleSight(
         role="prefill",
         pools=pools or (pool(),),
-        pressure=Pressure(signal, ratio),
+        pressure=HighestSignal(signal, ratio),
         num_in_line=in_line,
         busy_share=busy,
         work_share=work,
@@ -52,7 +52,7 @@ def seen_for(seconds: float, seen: RoleSight, memory: Memory | None = None) -> M
 
 def verdict(
     seen: RoleSight, for_s: float, limits: tuple[PoolLimits, ...] = LIMITS, **memory: object
-) -> Verdict:
+) -> PoolVerdict:
     """Of a role that looked like this for so long."""
     remembered = seen_for(for_s, seen, Memory(**memory) if memory else None)  # type: ignore[arg-type]
     return decide(Case(seen, remembered, limits, RULES, LONG_S))

@@ -19,7 +19,7 @@ from cluster.scaling.scaler import (
     ScaleRefused,
 )
 from cluster.world import World
-from planner.orders import Orders
+from planner.orders import SizeOrders
 from planner.planner_metrics import PlannerMetrics
 from planner.planning import Planning
 from planner.pool_limits import PoolLimits
@@ -101,7 +101,7 @@ class Bench:
         self.metrics = PlannerMetrics()
         world = World(dialer=PlayedDialer(self.router), clock=self.clock, sleep=self.clock.sleep)
         routers = Routers("127.0.0.1:1", world)
-        orders = Orders(routers, self.scaler, names_workers=True, is_dry_run=is_dry_run)
+        orders = SizeOrders(routers, self.scaler, names_workers=True, is_dry_run=is_dry_run)
         eyes = FleetEyes(routers, self.scaler, self.clock)
         limits = (PoolLimits("prefill", 1, 3),)
         self.planning = Planning(eyes, orders, limits, RULES, self.metrics, self.clock)

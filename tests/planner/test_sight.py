@@ -7,7 +7,7 @@ import math
 import pytest
 
 from cluster.scaling.scaler import PoolState
-from planner.sight import Pressure, sight_of
+from planner.sight import HighestSignal, sight_of
 from planner.work_shares import WorkShares
 from protos import fleet_watch_pb2, membership_pb2, worker_pb2
 from tests.manual_clock import ManualClock
@@ -45,8 +45,8 @@ def test_of_several_routers_and_signals_the_highest_counts_and_lines_are_added()
         pressures(("decode", "inter_token", 1.7), ("prefill", "wait", 0.4)),
     ]
     seen = sight_of(members, said, [pool("decode"), pool("prefill")], {"prefill": 0.3})
-    assert seen.roles["decode"].pressure == Pressure("inter_token", 1.7)
-    assert seen.roles["prefill"].pressure == Pressure("wait", 0.4)
+    assert seen.roles["decode"].pressure == HighestSignal("inter_token", 1.7)
+    assert seen.roles["prefill"].pressure == HighestSignal("wait", 0.4)
     assert (seen.roles["decode"].num_in_line, seen.roles["prefill"].work_share) == (5, 0.3)
 
 

@@ -13,7 +13,7 @@ from cluster.scaling.scaler import PoolState
 from planner.decision import Case, decide
 from planner.memory import Memory
 from planner.pool_limits import PoolLimits
-from planner.sight import Pressure, RoleSight
+from planner.sight import HighestSignal, RoleSight
 from tests.planner.sights import RULES
 
 PROMPTS_A_SECOND = 10.0
@@ -58,7 +58,7 @@ class Pool:
         seen = RoleSight(
             role="prefill",
             pools=(state,),
-            pressure=Pressure("wait", min(1000.0, self.wait_s / BUDGET_S)),
+            pressure=HighestSignal("wait", min(1000.0, self.wait_s / BUDGET_S)),
             num_in_line=0,
             busy_share=0.0,
             work_share=(self.busy_s - self.busy_before_s) / RULES.look_interval_s,
