@@ -66,10 +66,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(WORKER),test,dev,bench]'
 	touch $@
 
-# What a router's image holds: no extras, so no torch.
+# What a router's image holds: no torch.
 $(ROUTER_VENV)/.installed: $(VENV)/.installed
 	test -d $(ROUTER_VENV)/lib/python$(MINOR) || $(PYTHON) -m venv --clear $(ROUTER_VENV)
-	$(ROUTER_VENV)/bin/python -m pip install -q -c constraints.txt -e .
+	$(ROUTER_VENV)/bin/python -m pip install -q -c constraints.txt -e '.[kubernetes]'
 	touch $@
 
 # Tests of the chart render it.

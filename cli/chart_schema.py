@@ -17,6 +17,7 @@ from cluster.config import RouterOptions, WorkerOptions
 from cluster.identity import Role
 from cluster.option_value import OptionSpec
 from cluster.options import option_specs
+from cluster.planner_options import PlannerOptions
 
 Schema = dict[str, Any]
 _SAID_BY_THE_CHART = frozenset(
@@ -38,10 +39,12 @@ _SAID_BY_THE_CHART = frozenset(
             "vllm_key_file",
             "role",
             "worker_id",
+            "pool",
             "metrics_port",
             "kv_events_port",
         ),
         *("kv_replay_port", "router", "advertise_host", "device"),
+        *("kubernetes", "pools"),
     }
 )
 _NO_OPTION_THERE = frozenset(
@@ -74,6 +77,7 @@ def chart_schema() -> Schema:
             "router": _router(),
             "worker": _worker(),
             "pools": {"type": "object", "additionalProperties": _pool(), "propertyNames": NAME},
+            "planner": _planner(),
             "gateway": _gateway(),
             "topology": keys({"pairKey": TEXT, "groupKey": TEXT, "groupExclusive": FLAG}),
             "apiKeys": keys({"enabled": FLAG, "existingSecret": TEXT, "inStore": FLAG}),
@@ -88,7 +92,7 @@ def chart_schema() -> Schema:
             "global": FREE,
         }
     )
-    return {"$schema": "http://json-schema.org/draft-07/schema#", **values}
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **values, **_one_who_sizes()}
 
 
 def keys(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> Schema:
@@ -227,6 +231,28 @@ def _worker() -> Schema:
 def _pool() -> Schema:
     role = {"enum": [str(role.value) for role in Role]}
     return keys({"role": role, **_worker_keys()}, ("role",)) | {"type": ["object", "null"]}
+
+
+def _planner() -> Schema:
+    sizes = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}}
+    options = _options(PlannerOptions)
+    return keys({"enabled": FLAG, "maxReplicas": sizes, "options": options, **_pod()})
+
+
+def _one_who_sizes() -> Schema:
+    """Of pools: KEDA or the planner. A planner has pools."""
+    is_off = {"properties": {"autoscaling": {"properties": {"enabled": {"const": False}}}}}
+    is_on = {"properties": {"enabled": {"const": True}}, "required": ["enabled"]}
+    return {
+        "if": {"properties": {"planner": is_on}, "required": ["planner"]},
+        "then": {
+            "properties": {
+                "planner": {"properties": {"maxReplicas": {"minProperties": 1}}},
+                "worker": is_off,
+                "pools": {"additionalProperties": is_off},
+            }
+        },
+    }
 
 
 def _secret_key() -> Schema:

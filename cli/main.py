@@ -28,6 +28,7 @@ from cli.watch_commands import watch_app
 from cluster import VERSION
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
+from cluster.planner_options import PlannerOptions
 from cluster.process.parent_death import die_with_parent
 
 app = typer.Typer(
@@ -109,6 +110,16 @@ def decode_worker(options: WorkerOptions) -> None:
     from cli.run_process import run_decode_worker
 
     raise typer.Exit(run_decode_worker(options))
+
+
+@app.command(epilog=EPILOG)
+@shows_errors
+@with_flags_of(PlannerOptions)
+def planner(options: PlannerOptions) -> None:
+    """Size a fleet's pools while it runs."""
+    from cli.run_process import run_planner
+
+    raise typer.Exit(run_planner(options))
 
 
 @app.command()

@@ -21,6 +21,7 @@ from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.engine_options import EngineOptions
 from cluster.option_value import OptionSpec
 from cluster.options import option_specs
+from cluster.planner_options import PlannerOptions, PlanRules
 
 _HEAD = """# Every option
 
@@ -42,6 +43,8 @@ _SECTIONS: dict[str, type] = {
     "Traces: `serve`, `router` and workers": TraceOptions,
     "Which requests are traced: `router` and `serve`": SamplingOptions,
     "`splitserve serve`": ServeOptions,
+    "`splitserve planner`": PlannerOptions,
+    "What a planner decides by": PlanRules,
 }
 _SET_BY_THE_COMMAND = frozenset({"role"})
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from cluster.config import RouterOptions, WorkerOptions
 from cluster.errors import ConfigError, SplitserveError
+from cluster.planner_options import PlannerOptions
 from cluster.process.startup import report_failed
 
 Options = TypeVar("Options")
@@ -29,6 +30,13 @@ def run_prefill_worker(options: WorkerOptions) -> int:
 def run_decode_worker(options: WorkerOptions) -> int:
     """Until it is told to stop; the exit code."""
     from decode_worker.service import run
+
+    return _reported(run, options)
+
+
+def run_planner(options: PlannerOptions) -> int:
+    """Until it is told to stop; the exit code."""
+    from planner.main import run
 
     return _reported(run, options)
 

@@ -14,9 +14,9 @@ import typer
 from cli.exit_code import ExitCode
 from cli.handed_on import newest_event, say_handed_on
 from cli.json_output import print_data
-from cli.least_to_lose import least_to_lose, losses
 from cli.question import complained
 from cli.release import at_release
+from cli.scale_losses import losses
 from cli.table import Table
 from cli.terminal import complain, say
 from cluster.deadline import Deadline
@@ -25,6 +25,7 @@ from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
 from cluster.join_token import operators_token
 from cluster.scaling.kubernetes import KubernetesScaler
+from cluster.scaling.pool_members import least_to_lose
 from cluster.scaling.scaler import (
     NotSettled,
     ScaleOrder,

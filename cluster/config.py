@@ -46,6 +46,7 @@ class WorkerOptions:
 
     role: Role = option(Role.DECODE, "prefill or decode")
     worker_id: str | None = option(None, "stable name; default: role, advertised host and port")
+    pool: str | None = option(None, "of several of its role, the one that it is of; default: role")
     host: str = host_option("127.0.0.1", "address to listen on; 0.0.0.0 is all of this machine's")
     port: int = port_option(0, "gRPC port; 0 takes a free one")
     metrics_port: int = port_option(0, "Prometheus port; 0 takes a free one")

@@ -45,6 +45,11 @@ def endpoint_option(default: str | None, help: str) -> Any:
     return field(default=default, metadata={"help": help, "form": _ENDPOINT})
 
 
+def text_option(default: str | None, help: str, form: TextForm) -> Any:
+    """A field for a text that has to look like something."""
+    return field(default=default, metadata={"help": help, "form": form})
+
+
 def port_option(default: int, help: str) -> Any:
     """A field for a TCP port; 0 takes a free one."""
     return option(default, help, low=0, high=65_535)

@@ -23,6 +23,7 @@ from cluster.errors import ConfigError
 from cluster.join_token import JOIN_TOKEN
 from cluster.option_sources import GivenOption, Origin, in_environment, in_file
 from cluster.option_value import ENVIRONMENT_PREFIX, OptionSpec
+from cluster.planner_options import PlannerOptions
 
 CONFIG_VARIABLE = "SPLITSERVE_CONFIG"
 """Names the file, where --config does not."""
@@ -45,7 +46,7 @@ RUNTIME_VARIABLES = frozenset(
 )
 """Variables that no dataclass declares: what a process is told about its surroundings."""
 
-_PROCESSES = (RouterOptions, WorkerOptions, ServeOptions)
+_PROCESSES = (PlannerOptions, RouterOptions, WorkerOptions, ServeOptions)
 
 Options = TypeVar("Options")
 

@@ -149,7 +149,7 @@ class WorkResponse(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerTime, _Mapping]]] = ..., num_forgotten: _Optional[int] = ...) -> None: ...
 
 class WorkerTime(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "known_s", "is_gone", "is_measured", "prefill_busy_s", "decode_busy_s", "prefilled_tokens", "decoded_tokens", "tenants")
+    __slots__ = ("worker_id", "incarnation", "role", "known_s", "is_gone", "is_measured", "prefill_busy_s", "decode_busy_s", "prefilled_tokens", "decoded_tokens", "tenants", "pool")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +161,7 @@ class WorkerTime(_message.Message):
     PREFILLED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TENANTS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     role: str
@@ -172,7 +173,8 @@ class WorkerTime(_message.Message):
     prefilled_tokens: int
     decoded_tokens: int
     tenants: _containers.RepeatedCompositeFieldContainer[TenantWork]
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., known_s: _Optional[float] = ..., is_gone: _Optional[bool] = ..., is_measured: _Optional[bool] = ..., prefill_busy_s: _Optional[float] = ..., decode_busy_s: _Optional[float] = ..., prefilled_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantWork, _Mapping]]] = ...) -> None: ...
+    pool: str
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., known_s: _Optional[float] = ..., is_gone: _Optional[bool] = ..., is_measured: _Optional[bool] = ..., prefill_busy_s: _Optional[float] = ..., decode_busy_s: _Optional[float] = ..., prefilled_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantWork, _Mapping]]] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class TenantWork(_message.Message):
     __slots__ = ("tenant", "num_requests", "prefilled_tokens", "decoded_tokens", "kv_block_s")
@@ -235,3 +237,35 @@ class StageTimes(_message.Message):
     p50_ms: float
     p95_ms: float
     def __init__(self, stage: _Optional[str] = ..., count: _Optional[int] = ..., p50_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ...) -> None: ...
+
+class PressureRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PressureResponse(_message.Message):
+    __slots__ = ("pressures",)
+    PRESSURES_FIELD_NUMBER: _ClassVar[int]
+    pressures: _containers.RepeatedCompositeFieldContainer[RolePressure]
+    def __init__(self, pressures: _Optional[_Iterable[_Union[RolePressure, _Mapping]]] = ...) -> None: ...
+
+class RolePressure(_message.Message):
+    __slots__ = ("role", "signal", "ratio")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    RATIO_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    signal: str
+    ratio: float
+    def __init__(self, role: _Optional[str] = ..., signal: _Optional[str] = ..., ratio: _Optional[float] = ...) -> None: ...
+
+class PlannerWord(_message.Message):
+    __slots__ = ("pool", "words")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    words: str
+    def __init__(self, pool: _Optional[str] = ..., words: _Optional[str] = ...) -> None: ...
+
+class PlannerWordTaken(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -59,6 +59,16 @@ class FleetWatchStub:
                 request_serializer=protos_dot_fleet__watch__pb2.WorkRequest.SerializeToString,
                 response_deserializer=protos_dot_fleet__watch__pb2.WorkResponse.FromString,
                 _registered_method=True)
+        self.Pressure = channel.unary_unary(
+                '/splitserve.worker.v1.FleetWatch/Pressure',
+                request_serializer=protos_dot_fleet__watch__pb2.PressureRequest.SerializeToString,
+                response_deserializer=protos_dot_fleet__watch__pb2.PressureResponse.FromString,
+                _registered_method=True)
+        self.Planned = channel.unary_unary(
+                '/splitserve.worker.v1.FleetWatch/Planned',
+                request_serializer=protos_dot_fleet__watch__pb2.PlannerWord.SerializeToString,
+                response_deserializer=protos_dot_fleet__watch__pb2.PlannerWordTaken.FromString,
+                _registered_method=True)
 
 
 class FleetWatchServicer:
@@ -99,6 +109,20 @@ class FleetWatchServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pressure(self, request, context):
+        """How near the workers of each role are to being too few.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Planned(self, request, context):
+        """From the planner of the fleet, for this router's events: what it does, or would, and why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetWatchServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +150,16 @@ def add_FleetWatchServicer_to_server(servicer, server):
                     servicer.Work,
                     request_deserializer=protos_dot_fleet__watch__pb2.WorkRequest.FromString,
                     response_serializer=protos_dot_fleet__watch__pb2.WorkResponse.SerializeToString,
+            ),
+            'Pressure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pressure,
+                    request_deserializer=protos_dot_fleet__watch__pb2.PressureRequest.FromString,
+                    response_serializer=protos_dot_fleet__watch__pb2.PressureResponse.SerializeToString,
+            ),
+            'Planned': grpc.unary_unary_rpc_method_handler(
+                    servicer.Planned,
+                    request_deserializer=protos_dot_fleet__watch__pb2.PlannerWord.FromString,
+                    response_serializer=protos_dot_fleet__watch__pb2.PlannerWordTaken.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +297,60 @@ class FleetWatch:
             '/splitserve.worker.v1.FleetWatch/Work',
             protos_dot_fleet__watch__pb2.WorkRequest.SerializeToString,
             protos_dot_fleet__watch__pb2.WorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pressure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.FleetWatch/Pressure',
+            protos_dot_fleet__watch__pb2.PressureRequest.SerializeToString,
+            protos_dot_fleet__watch__pb2.PressureResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Planned(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.FleetWatch/Planned',
+            protos_dot_fleet__watch__pb2.PlannerWord.SerializeToString,
+            protos_dot_fleet__watch__pb2.PlannerWordTaken.FromString,
             options,
             channel_credentials,
             insecure,

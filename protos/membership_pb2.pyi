@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Member(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid", "prefix_cache_off", "ranks", "max_num_seqs", "kv_events_key", "kv_reader_secret", "pooling")
+    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid", "prefix_cache_off", "ranks", "max_num_seqs", "kv_events_key", "kv_reader_secret", "pooling", "pool")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class Member(_message.Message):
     KV_EVENTS_KEY_FIELD_NUMBER: _ClassVar[int]
     KV_READER_SECRET_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     role: str
@@ -46,7 +47,8 @@ class Member(_message.Message):
     kv_events_key: str
     kv_reader_secret: str
     pooling: str
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., prefix_cache_off: _Optional[bool] = ..., ranks: _Optional[_Iterable[_Union[RankFacts, _Mapping]]] = ..., max_num_seqs: _Optional[int] = ..., kv_events_key: _Optional[str] = ..., kv_reader_secret: _Optional[str] = ..., pooling: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., prefix_cache_off: _Optional[bool] = ..., ranks: _Optional[_Iterable[_Union[RankFacts, _Mapping]]] = ..., max_num_seqs: _Optional[int] = ..., kv_events_key: _Optional[str] = ..., kv_reader_secret: _Optional[str] = ..., pooling: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class RankFacts(_message.Message):
     __slots__ = ("rank", "pid", "node", "device", "generation", "kv_heads", "weight_bytes", "kv_bytes", "peak_bytes", "loaded_as")
@@ -193,20 +195,22 @@ class PoolState(_message.Message):
     def __init__(self, name: _Optional[str] = ..., wanted: _Optional[int] = ..., present: _Optional[int] = ..., ready: _Optional[int] = ..., generation: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class ScaleOrder(_message.Message):
-    __slots__ = ("pool", "size", "leaving", "dry_run", "number", "handed_on")
+    __slots__ = ("pool", "size", "leaving", "dry_run", "number", "handed_on", "by")
     POOL_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     HANDED_ON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     pool: str
     size: int
     leaving: _containers.RepeatedScalarFieldContainer[str]
     dry_run: bool
     number: int
     handed_on: bool
-    def __init__(self, pool: _Optional[str] = ..., size: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., number: _Optional[int] = ..., handed_on: _Optional[bool] = ...) -> None: ...
+    by: str
+    def __init__(self, pool: _Optional[str] = ..., size: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., number: _Optional[int] = ..., handed_on: _Optional[bool] = ..., by: _Optional[str] = ...) -> None: ...
 
 class ScaleAnswer(_message.Message):
     __slots__ = ("number", "reason", "message", "pool", "size_before", "size", "starting", "leaving", "num_gpus")

@@ -85,6 +85,7 @@ def member_of(
     event_keys: ReaderKeys,
     model: str,
     pid: int,
+    pool: str = "",
 ) -> Member:
     """What the fleet is told; `events` are the addresses of KV events and of their replay,
     for whoever has `event_keys`."""
@@ -107,6 +108,7 @@ def member_of(
         max_num_seqs=spec.options.num_seats,
         ranks=tuple(ready.ranks),
         pooling="" if spec.pooling is None else spec.pooling.kind.value,
+        pool=pool,
     )
 
 

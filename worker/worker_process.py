@@ -183,6 +183,7 @@ class WorkerProcess:
             event_keys=self._event_keys.of_readers,
             model=name,
             pid=os.getpid(),
+            pool=self._options.pool or "",
         )
         self._closers.push_async_callback(self._leave)
         await self._place.offer(member, engine)

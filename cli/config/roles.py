@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.planner_options import PlannerOptions
 
 
 class ProcessKind(StrEnum):
@@ -14,6 +15,7 @@ class ProcessKind(StrEnum):
     ROUTER = "router"
     PREFILL_WORKER = "prefill-worker"
     DECODE_WORKER = "decode-worker"
+    PLANNER = "planner"
 
 
 OPTIONS_OF: dict[ProcessKind, type] = {
@@ -21,6 +23,7 @@ OPTIONS_OF: dict[ProcessKind, type] = {
     ProcessKind.ROUTER: RouterOptions,
     ProcessKind.PREFILL_WORKER: WorkerOptions,
     ProcessKind.DECODE_WORKER: WorkerOptions,
+    ProcessKind.PLANNER: PlannerOptions,
 }
 
 

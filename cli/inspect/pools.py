@@ -1,4 +1,4 @@
-"""`get pools` and `describe pool`: what the workers of one role are together."""
+"""`get pools` and `describe pool`: what the workers of one pool are together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cli.inspect.workers import worker_fields
 from cli.question import NotFound
 from cli.view import Sheet, View
 from cluster.dial.dialer import OperatorLink
+from cluster.scaling.pool_members import pool_name
 from protos import membership_pb2
 
 _HEADING = (
@@ -24,6 +25,7 @@ class Pool:
     """Sums over its members, as of their last beats; rates of all together."""
 
     pool: str
+    role: str
     members: int
     ready: int
     spares: int
@@ -65,7 +67,7 @@ async def pool_view(router: OperatorLink, name: str) -> View:
     pools = {pool.pool: pool for pool in pools_of(answer)}
     if name not in pools:
         raise NotFound(f"no pool {name!r}; there are: {', '.join(pools) or 'none'}")
-    members = [seen for seen in answer.members if seen.member.role == name]
+    members = [seen for seen in answer.members if pool_name(seen.member) == name]
     rows = [(seen.member.worker_id, seen.state, seen.member.address) for seen in members]
     return View(
         asdict(pools[name]) | {"workers": [worker_fields(seen) for seen in members]},
@@ -75,7 +77,7 @@ async def pool_view(router: OperatorLink, name: str) -> View:
 
 def pools_of(answer: membership_pb2.MembersResponse) -> list[Pool]:
     """By name."""
-    names = {seen.member.role for seen in answer.members}
+    names = {pool_name(seen.member) for seen in answer.members}
     names |= {spare.role for spare in answer.spares} | {each.pool for each in answer.restarts}
     return [_pool(name, answer) for name in sorted(names)]
 
@@ -86,9 +88,10 @@ def pool_sheet(pools: list[Pool]) -> Sheet:
 
 
 def _pool(name: str, answer: membership_pb2.MembersResponse) -> Pool:
-    members = [seen for seen in answer.members if seen.member.role == name]
+    members = [seen for seen in answer.members if pool_name(seen.member) == name]
     return Pool(
         pool=name,
+        role=next((seen.member.role for seen in members), name),
         members=len(members),
         ready=sum(seen.state == "ready" for seen in members),
         spares=sum(spare.role == name for spare in answer.spares),

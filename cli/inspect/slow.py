@@ -11,6 +11,7 @@ from cli.question import ROUTER_TIMEOUT_S
 from cli.several_routers import RoutersHeard
 from cli.view import Sheet, View
 from cluster.dial.dialer import OperatorLink
+from cluster.scaling.pool_members import pool_name
 from protos import router_admin_pb2
 
 _HEADING = (
@@ -37,9 +38,10 @@ async def recent_of(router: OperatorLink, since_s: float) -> Recent:
     """Of the last so many seconds; 0: of all that it keeps."""
     members = await router.members(timeout_s=ROUTER_TIMEOUT_S)
     models = {seen.member.worker_id: seen.member.model for seen in members.members}
+    pools = {seen.member.worker_id: pool_name(seen.member) for seen in members.members}
     asked = router_admin_pb2.TraceRequest(since_s=since_s)
     told = await router.trace(asked, timeout_s=_TRACE_TIMEOUT_S)
-    found = [each for trace in told.traces if (each := timed(trace, models)) is not None]
+    found = [each for trace in told.traces if (each := timed(trace, models, pools)) is not None]
     return Recent(found, max(1, len(members.routers)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from cluster.identity import Role
 from protos import router_admin_pb2
@@ -56,6 +57,7 @@ NOT_KNOWN = "not known"
 NO_KEY = "(no key)"
 _LENGTHS = (128, 512, 2048, 8192, 32768)
 _CANCELLED = "cancelled"
+NO_POOLS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +74,14 @@ class TimedRequest:
     """Where it belongs."""
 
 
-def timed(trace: router_admin_pb2.RequestTrace, models: Mapping[str, str]) -> TimedRequest | None:
-    """`models`: names, by worker. None for one whose client left before its first token: nobody
-    knows how long it would have taken."""
+def timed(
+    trace: router_admin_pb2.RequestTrace,
+    models: Mapping[str, str],
+    pools: Mapping[str, str] = NO_POOLS,
+) -> TimedRequest | None:
+    """`models`, `pools`: names, by worker; one that has left counts as of the pool of its role's
+    name. None for a request whose client left before its first token: nobody knows how long it
+    would have taken."""
     has_token = trace.HasField("first_token_ms")
     if not has_token and trace.arrival.end in ("", _CANCELLED):
         return None
@@ -82,7 +89,7 @@ def timed(trace: router_admin_pb2.RequestTrace, models: Mapping[str, str]) -> Ti
         ttft_ms=trace.first_token_ms if has_token else None,
         itl_ms=trace.timing.itl_ms or None,
         stages=stages_of(trace) if has_token else {},
-        slices=frozenset(_slices(trace, models)),
+        slices=frozenset(_slices(trace, models, pools)),
     )
 
 
@@ -143,7 +150,7 @@ def _fitted(parts_ms: Mapping[TtftStage, float], total_ms: float) -> dict[TtftSt
 
 
 def _slices(
-    trace: router_admin_pb2.RequestTrace, models: Mapping[str, str]
+    trace: router_admin_pb2.RequestTrace, models: Mapping[str, str], pools: Mapping[str, str]
 ) -> Iterator[tuple[By, str]]:
     """At most one worker of each pool, which is as `get pools` calls it: those of the leg that its
     first token came from, else of the last."""
@@ -154,9 +161,9 @@ def _slices(
     yield By.TENANT, trace.arrival.tenant or NO_KEY
     yield By.MODEL, models.get(decode, NOT_KNOWN)
     yield By.ROUTE, ("pair" if prefill else "alone") if decode else "no worker"
-    for pool, worker in ((Role.PREFILL, prefill), (Role.DECODE, decode)):
+    for role, worker in ((Role.PREFILL, prefill), (Role.DECODE, decode)):
         if worker:
-            yield By.POOL, pool.value
+            yield By.POOL, pools.get(worker, role.value)
             yield By.WORKER, worker
 
 

@@ -55,7 +55,7 @@ class FleetLook:
     @property
     def used_share(self) -> float:
         """Of all KV blocks of decode workers, or of all workers where none decodes."""
-        pools = [pool for pool in self.pools if pool.pool == "decode"] or self.pools
+        pools = [pool for pool in self.pools if pool.role == "decode"] or self.pools
         total = sum(pool.total_blocks for pool in pools)
         return sum(pool.used_blocks for pool in pools) / total if total else 0.0
 

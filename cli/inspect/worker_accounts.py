@@ -128,7 +128,7 @@ def _account(told: _Told) -> WorkerBill:
         parts[UNACCOUNTED] = rest
     return WorkerBill(
         worker_id=worker.worker_id,
-        pool=worker.role,
+        pool=worker.pool or worker.role,
         known_s=max(worker.known_s, worker.prefill_busy_s + worker.decode_busy_s),
         is_gone=worker.is_gone,
         is_measured=worker.is_measured,

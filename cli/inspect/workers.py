@@ -7,12 +7,13 @@ from google.protobuf.json_format import MessageToDict
 from cli.inspect.members import Seen, members_of, the_worker
 from cli.view import Sheet, View
 from cluster.dial.dialer import OperatorLink
+from cluster.scaling.pool_members import pool_name
 
 _HEADING = (
     *("WORKER", "ROLE", "STATE", "RUNNING", "WAITING", "KV USED", "BEAT AGE"),
-    *("ADDRESS", "PID", "VERSION", "IN FLIGHT", "INDEXED", "TRANSPORT"),
+    *("ADDRESS", "PID", "VERSION", "IN FLIGHT", "INDEXED", "TRANSPORT", "POOL"),
 )
-_NUM_WIDE = 6
+_NUM_WIDE = 7
 
 
 async def workers_view(router: OperatorLink) -> View:
@@ -61,7 +62,7 @@ def _row(seen: Seen) -> tuple[str, ...]:
         *(member.worker_id, member.role, seen.state, str(load.num_running), str(load.num_waiting)),
         *(f"{used_share(seen):.0%}", f"{seen.beat_age_s:.1f}s"),
         *(member.address, str(member.pid), member.version, str(seen.num_in_flight)),
-        *(str(seen.indexed_blocks), member.kv_transport or "-"),
+        *(str(seen.indexed_blocks), member.kv_transport or "-", pool_name(member)),
     )
 
 

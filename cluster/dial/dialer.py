@@ -175,6 +175,12 @@ class OperatorLink(Protocol):
     async def lately(self, *, timeout_s: float) -> fleet_watch_pb2.LatelyResponse:
         """A router's last seconds."""
 
+    async def pressure(self, *, timeout_s: float) -> fleet_watch_pb2.PressureResponse:
+        """How near pools are to too few workers, as one router sees it."""
+
+    async def planned(self, word: fleet_watch_pb2.PlannerWord, *, timeout_s: float) -> None:
+        """Makes what a planner has decided an event of the router."""
+
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float
     ) -> worker_pb2.StatusResponse:

@@ -125,6 +125,20 @@ class GrpcOperatorLink(OperatorLink):
             reply: fleet_watch_pb2.LatelyResponse = await stub.Lately(request, timeout=timeout_s)
         return reply
 
+    async def pressure(self, *, timeout_s: float) -> fleet_watch_pb2.PressureResponse:
+        stub = fleet_watch_pb2_grpc.FleetWatchStub(self._channel)
+        request = fleet_watch_pb2.PressureRequest()
+        with self._typed:
+            reply: fleet_watch_pb2.PressureResponse = await stub.Pressure(
+                request, timeout=timeout_s
+            )
+        return reply
+
+    async def planned(self, word: fleet_watch_pb2.PlannerWord, *, timeout_s: float) -> None:
+        stub = fleet_watch_pb2_grpc.FleetWatchStub(self._channel)
+        with self._typed:
+            await stub.Planned(word, timeout=timeout_s)
+
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float
     ) -> worker_pb2.StatusResponse:

@@ -55,6 +55,8 @@ class Member:
     prefix_cache_off: bool = False
     max_num_seqs: int = 0
     """That it decodes at once; 0: it does not say."""
+    pool: str = ""
+    """Of several of its role; empty: the only one, which has the role's name."""
     ranks: tuple[RankFacts, ...] = ()
     """In order: the processes that hold its model."""
     pooling: str = ""
@@ -69,6 +71,8 @@ class Member:
         """Raises InvalidRequest naming the first field that cannot be right."""
         for name in ("worker_id", "incarnation"):
             _check_name(name, getattr(self, name))
+        if self.pool:
+            _check_name("pool", self.pool)
         if not self.model or not self.model.isprintable():
             raise InvalidRequest(f"model is {self.model!r}; it must be a name", param="model")
         _check_address("address", self.address)

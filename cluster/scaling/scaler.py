@@ -81,6 +81,8 @@ class ScaleOrder:
     """Others have what these workers cached: it is not handed on again as they leave."""
     is_dry_run: bool = False
     """Judged, and not done."""
+    by: str = ""
+    """Who orders it, in words for events; empty: an operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ def order_to_wire(order: ScaleOrder) -> membership_pb2.ScaleOrder:
         leaving=order.leaving,
         handed_on=order.is_handed_on,
         dry_run=order.is_dry_run,
+        by=order.by,
     )
 
 
@@ -55,6 +56,7 @@ def order_from_wire(message: membership_pb2.ScaleOrder) -> ScaleOrder:
         leaving=tuple(message.leaving),
         is_handed_on=message.handed_on,
         is_dry_run=message.dry_run,
+        by=message.by,
     )
 
 

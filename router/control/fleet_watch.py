@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
 
 import grpc
 
 from cluster.errors import InvalidRequest
+from cluster.membership.member import MAX_NAME_CHARS
 from cluster.rpc import abort
 from protos import fleet_watch_pb2, fleet_watch_pb2_grpc
 from router.control.kv_links import KvLinks
@@ -16,8 +17,9 @@ from router.dispatch.both_lines import SeenLine
 from router.dispatch.in_flight import InFlight, TakenRequest
 from router.fleet.stage import RequestStage
 from router.telemetry.decisions import DecisionLog
-from router.telemetry.diary import Diary
+from router.telemetry.diary import Diary, Happening
 from router.telemetry.lately import Lately
+from router.telemetry.pressure_metrics import Pressure as PoolPressure
 from router.telemetry.request_ids import is_known_as
 from router.tenants.priority import Priority
 
@@ -29,7 +31,7 @@ SLICE = 256
 
 
 class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
-    """The gRPC servicer; reads only."""
+    """The gRPC servicer; reads only, but for a planner's word, which becomes an event."""
 
     def __init__(
         self,
@@ -40,8 +42,9 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         admission: SeenLine,
         decisions: DecisionLog,
         work: Callable[[], Awaitable[fleet_watch_pb2.WorkResponse]],
+        pressure: Callable[[], Iterable[PoolPressure]],
     ) -> None:
-        """`work`: see `work_message`."""
+        """`work`: see `work_message`; `pressure`: see Watching."""
         self._in_flight = in_flight
         self._links = links
         self._diary = diary
@@ -49,6 +52,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         self._admission = admission
         self._decisions = decisions
         self._work = work
+        self._pressure = pressure
 
     async def Requests(
         self, request: fleet_watch_pb2.RequestsRequest, context: grpc.aio.ServicerContext
@@ -103,6 +107,23 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
     ) -> fleet_watch_pb2.WorkResponse:
         """Of this router's requests alone."""
         return await self._work()
+
+    async def Pressure(
+        self, request: fleet_watch_pb2.PressureRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_watch_pb2.PressureResponse:
+        """As the metrics have it."""
+        told = [fleet_watch_pb2.RolePressure(**asdict(each)) for each in self._pressure()]
+        return fleet_watch_pb2.PressureResponse(pressures=told)
+
+    async def Planned(
+        self, request: fleet_watch_pb2.PlannerWord, context: grpc.aio.ServicerContext
+    ) -> fleet_watch_pb2.PlannerWordTaken:
+        """An event of this router."""
+        if len(request.pool) > MAX_NAME_CHARS:
+            refusal = InvalidRequest(f"a pool's name has at most {MAX_NAME_CHARS} characters")
+            await abort(context, refusal)
+        self._diary.note(Happening.PLANNED, request.pool, request.words)
+        return fleet_watch_pb2.PlannerWordTaken()
 
     async def Lately(
         self, request: fleet_watch_pb2.LatelyRequest, context: grpc.aio.ServicerContext

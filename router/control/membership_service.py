@@ -139,7 +139,8 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         """The supervisor's answer, within seconds, or a refusal in its place."""
         answer = await self._supervision.orders.give(request)
         if not (answer.reason or request.dry_run):
-            sizes = f"from {answer.size_before} to {answer.size}, by an operator"
+            by = request.by or "an operator"
+            sizes = f"from {answer.size_before} to {answer.size}, by {by}"
             self._fleet.diary.note(Happening.SCALED, request.pool, sizes)
         return answer
 

@@ -109,8 +109,8 @@ class FleetPlane:
         )
         self._sending = self._new_sending(estimates)
         self.source = self._new_dispatcher(rules)
-        self._watching = Watching(self.fleet, estimates, self.lines, self.metrics, world.clock)
-        self._watching.publish_pressure(options.budgets)
+        watched = (self.fleet, estimates, self.lines, self.metrics)
+        self._watching = Watching(*watched, options.budgets, world.clock)
         not_whole = self._why_circle_is_not_whole
         self._first_look = FirstLook(self.fleet, self._followers, world.clock, not_whole)
         self._service = self._membership_service(options, own, awake)

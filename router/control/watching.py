@@ -29,26 +29,23 @@ class Watching:
         estimates: Estimates,
         lines: BothLines,
         metrics: RouterMetrics,
+        budgets: BudgetOptions,
         clock: Clock,
     ) -> None:
         self._fleet = fleet
         self._estimates = estimates
         self._lines = lines
-        self._metrics = metrics
         self._clock = clock
         self._lately = Lately(metrics, clock)
-
-    def publish_pressure(self, budgets: BudgetOptions) -> None:
-        """In the router's metrics; once."""
-        pressure = PoolPressure(
-            self._fleet,
-            self._estimates,
-            lambda: self._lines.tokens.wait_s,
+        self._pressure = PoolPressure(
+            fleet,
+            estimates,
+            lambda: lines.tokens.wait_s,
             budgets,
-            self._clock,
-            lambda: self._lines.pooled_wait_s,
+            clock,
+            lambda: lines.pooled_wait_s,
         )
-        self._metrics.registry.register(PressureMetrics(pressure.now))
+        metrics.registry.register(PressureMetrics(self._pressure.now))
 
     async def run(self, sleep: Sleep) -> None:
         """Never returns."""
@@ -59,4 +56,4 @@ class Watching:
         links, diary = KvLinks(self._fleet, self._estimates), self._fleet.diary
         seen = (in_flight, links, diary, self._lately, self._lines)
         work = partial(work_to_wire, self._fleet.ledger, self._clock)
-        return FleetWatchService(*seen, decisions, work)
+        return FleetWatchService(*seen, decisions, work, self._pressure.now)

@@ -32,6 +32,7 @@ def _account_to_wire(account: WorkerAccount) -> fleet_watch_pb2.WorkerTime:
         worker_id=account.key.worker_id,
         incarnation=account.key.incarnation,
         role=account.role.value,
+        pool=account.pool,
         known_s=account.known_s,
         is_gone=account.is_gone,
         is_measured=counted > 0 or not account.tenants,

@@ -36,6 +36,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
     id: str
     role: str
+    pool: str
     state: str
     """As `splitserve status` has it."""
     running: int
@@ -49,8 +50,9 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
 
 class PoolRow(msgspec.Struct, frozen=True):
-    """All workers of one role together."""
+    """All workers of one pool together."""
 
+    pool: str
     role: str
     workers: int = 0
     ready: int = 0

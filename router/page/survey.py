@@ -141,7 +141,7 @@ class Survey:
             draining=self._around.is_draining(),
             given_up=self._of.degradation.in_words,
             stages=self._stages(seen),
-            pools=[_pool(role, workers) for role in Role],
+            pools=_pools(workers),
             workers=workers[:MAX_WORKERS],
             num_workers=len(workers),
             links=links,
@@ -164,6 +164,7 @@ class Survey:
         return WorkerRow(
             id=item.key.worker_id,
             role=item.member.role.value,
+            pool=item.member.pool or item.member.role.value,
             state=self._of.fleet.state_of(item),
             running=load.num_running,
             waiting=load.num_waiting,
@@ -243,9 +244,19 @@ def _blocks(load: EngineLoad) -> Blocks:
     )
 
 
-def _pool(role: Role, workers: Sequence[WorkerRow]) -> PoolRow:
-    own = [row for row in workers if row.role == role.value]
+def _pools(workers: Sequence[WorkerRow]) -> list[PoolRow]:
+    """By role; one that has none is there all the same."""
+    names = {role: sorted({row.pool for row in workers if row.role == role}) for role in Role}
+    return [
+        _pool(name, role, [row for row in workers if (row.pool, row.role) == (name, role)])
+        for role in Role
+        for name in names[role] or [role.value]
+    ]
+
+
+def _pool(name: str, role: Role, own: Sequence[WorkerRow]) -> PoolRow:
     return PoolRow(
+        pool=name,
         role=role.value,
         workers=len(own),
         ready=sum(row.state == "ready" for row in own),

@@ -51,6 +51,8 @@ class Happening(StrEnum):
     GIVEN_UP = "given up"
     """A step of --degrade is in force."""
     SCALED = "scaled"
+    PLANNED = "planned"
+    """What a planner does, would do, or was refused; and why."""
     HANDED_ON = "handed on"
     """Others took over what a worker has cached; or why they did not."""
     STORE_AWAY = "store away"

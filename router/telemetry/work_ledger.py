@@ -61,6 +61,8 @@ class WorkerAccount:
     last_s: float = 0.0
     is_gone: bool = False
     tenants: dict[str, TenantWork] = field(default_factory=dict)
+    pool: str = ""
+    """As its Member says."""
 
     def heard(self, load: EngineLoad, at_s: float) -> None:
         """Its word. What it counted before its first is not of this router's time."""
@@ -171,8 +173,10 @@ class WorkLedger:
     def _on_change(self, change: MembershipChange) -> None:
         key, state = change.member.key, change.state
         if change.kind is ChangeKind.JOINED:
-            size = change.member.pairing.block_size_tokens
-            account = self._gone.pop(key, None) or WorkerAccount(key, change.member.role, size)
+            member = change.member
+            size = member.pairing.block_size_tokens
+            new = WorkerAccount(key, member.role, size, pool=member.pool)
+            account = self._gone.pop(key, None) or new
             account.is_gone = False  # one that only fell silent goes on where it was
             self._here[key] = account
         elif change.kind is not ChangeKind.REPORTED:

@@ -9,8 +9,8 @@ import pytest
 import typer
 
 from cli.exit_code import ExitCode
-from cli.least_to_lose import least_to_lose
 from cli.scale import ScaleRequest, scale, sizes_of
+from cluster.scaling.pool_members import least_to_lose
 from cluster.scaling.scaler import (
     PoolState,
     RefusalReason,

@@ -17,6 +17,8 @@ from cluster.identity import Role
 from cluster.join_token import JOIN_TOKEN
 from cluster.locks import check_router, check_worker
 from cluster.options import load_options
+from cluster.planner_options import PlannerOptions
+from planner.pool_limits import limits_of
 from router.tenants.api_key import digest_of
 from router.tenants.key_file import read_keys
 from router.vllm.pods.selection import pod_selection
@@ -238,6 +240,10 @@ def test_every_process_accepts_what_it_is_told_and_has_its_locks(
             router = load_options(RouterOptions, environ=environ)
             check_router(router)
             assert router.fleet_port == 50052
+        elif name == "demo-planner":
+            planner = load_options(PlannerOptions, environ=environ)
+            assert planner.router == "dns+demo-routers:50052"
+            assert [each.pool for each in limits_of(planner.pools)] == ["decode"]
         else:
             worker = load_options(WorkerOptions, environ=environ)
             check_worker(worker)
@@ -332,7 +338,8 @@ def test_a_router_may_look_at_vllms_pods_where_that_is_asked_for_and_nobody_may_
         (account, "default")
     ]
     assert account in release.kind("ServiceAccount") and account != "demo"
-    for values in (kept for kept in MATRIX.values() if kept not in (VLLM, POOL)):
+    others = [kept for kept in MATRIX.values() if kept not in (VLLM, POOL)]
+    for values in (kept for kept in others if "planner" not in kept):
         made = rendered(values)
         assert not made.kind("Role") and not made.kind("RoleBinding")
         assert not any("projected" in str(pod) for pod in made.pods.values())
@@ -448,7 +455,8 @@ def test_services_budgets_and_policies_find_the_pods_that_they_are_for(values: M
         selector = policy["spec"]["podSelector"]
         for_workers = {n for n in found(selector["matchLabels"]) if "splitserve/pool" in labels[n]}
         is_for = for_workers if "matchExpressions" in selector else found(selector["matchLabels"])
-        assert is_for == ({"demo-router"} if name == "demo-router" else everybody - {"demo-router"})
+        alone = name in ("demo-router", "demo-planner")
+        assert is_for == ({name} if alone else everybody - {"demo-router"})
 
 
 def test_the_file_of_values_shows_every_key_that_the_schema_knows() -> None:

@@ -13,6 +13,7 @@ PACKAGES = [
     "router",
     "prefill_worker",
     "decode_worker",
+    "planner",
     "worker",
     "kvtransfer",
     "kernels",

@@ -149,8 +149,8 @@ def test_an_environment_without_pip_is_given_one_and_kept(place: Place) -> None:
 
 def test_the_router_s_environment_follows_the_python(place: Place) -> None:
     router = str(place.folder / "router" / ".installed")
-    assert place.installs(target=router)[-1] == "3.11 -c constraints.txt -e ."
+    assert place.installs(target=router)[-1] == "3.11 -c constraints.txt -e .[kubernetes]"
     assert place.installs(target=router) == []
     assert place.installs("PYTHON=python3.12", target=router)[-1] == (
-        "3.12 -c constraints.txt -e ."
+        "3.12 -c constraints.txt -e .[kubernetes]"
     )

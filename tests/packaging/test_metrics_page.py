@@ -11,6 +11,7 @@ from cluster.identity import Role
 from cluster.process.loop_lag import LoopLag
 from cluster.tracing.export import SpanCounts
 from cluster.world import World
+from planner.planner_metrics import PlannerMetrics
 from router.store.names import StoreNames
 from router.store.opened import open_store
 from router.telemetry.circle_metrics import CircleMetrics
@@ -70,3 +71,9 @@ def test_the_page_lists_the_metrics_of_a_worker() -> None:
     LoopLag().publish(metrics.registry)
     SpanCounts(metrics.registry)
     assert listed("| metric of a worker", "worker_") == shown(metrics.registry, "worker_")
+
+
+def test_the_page_lists_the_metrics_of_a_planner() -> None:
+    metrics = PlannerMetrics()
+    LoopLag().publish(metrics.registry)
+    assert listed("| metric of the planner |", "planner_") == shown(metrics.registry, "planner_")

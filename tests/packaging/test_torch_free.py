@@ -1,4 +1,4 @@
-"""The router, the vocabulary and the command line start where torch is not installed."""
+"""The router, the planner, the vocabulary and the command line start where torch is not installed."""
 
 import os
 import pkgutil
@@ -10,12 +10,13 @@ import pytest
 
 import cli
 import cluster
+import planner
 import router
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
     info.name
-    for package in (router, cluster, cli)
+    for package in (router, planner, cluster, cli)
     for info in pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
     if not info.name.endswith("__main__")
 )
@@ -28,7 +29,7 @@ raise SystemExit(f"imported: {heavy}" if heavy else 0)
 """
 
 
-def test_no_module_of_router_cluster_or_cli_imports_torch():
+def test_no_module_of_router_planner_cluster_or_cli_imports_torch():
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *MODULES], cwd=ROOT, capture_output=True, check=False
     )

@@ -20,26 +20,32 @@ export function showPools(snapshot) {
     legend.append("KV blocks:", ...STATES.map(([name, words]) => el("span", {}, swatch(name), words)));
   }
   const pools = snapshot.pools.filter((pool) => pool.workers > 0);
-  keep(byId("pools"), pools, (pool) => pool.role, newPool,
+  keep(byId("pools"), pools, (pool) => `${pool.role} ${pool.pool}`, newPool,
     (place, pool) => showPool(place, pool, snapshot));
 }
 
+const titleOf = (pool) => {
+  const role = pool.role === "prefill" ? "Prefill" : "Decode";
+  return pool.pool === pool.role ? role : `${role}: ${pool.pool}`;
+};
+
 function newPool(pool) {
-  const id = `pool-${pool.role}`;
+  const id = `pool-${pool.role}-${pool.pool}`;
+  const key = `${pool.role} ${pool.pool}`;
   const more = el("button", { type: "button", class: "more", "aria-expanded": "false" });
   more.addEventListener("click", () => {
-    if (!shown.delete(pool.role)) shown.add(pool.role);
-    more.setAttribute("aria-expanded", String(shown.has(pool.role)));
+    if (!shown.delete(key)) shown.add(key);
+    more.setAttribute("aria-expanded", String(shown.has(key)));
     more.dispatchEvent(new CustomEvent("again", { bubbles: true }));
   });
   const head = ["State", "Running", "Waiting", "Speed"].map((title, at) =>
     el("th", { scope: "col", class: ["state-head", "num", "num", "num wide"][at] }, title));
   return el("div", {},
     el("div", { class: "pool-head" },
-      el("h3", { id }, pool.role === "prefill" ? "Prefill" : "Decode"), el("p")),
+      el("h3", { id }, titleOf(pool)), el("p")),
     newBar(),
     el("div", { class: "scroll", role: "region", tabindex: "0", "aria-labelledby": id },
-      el("table", { class: "workers" }, el("caption", { class: "unseen" }, `Workers of the ${pool.role} pool`),
+      el("table", { class: "workers" }, el("caption", { class: "unseen" }, `Workers of the ${pool.pool} pool`),
         el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Worker"), ...head,
           el("th", { scope: "col", class: "kv" }, "KV blocks"))),
         el("tbody"))),
@@ -52,9 +58,9 @@ function showPool(place, pool, snapshot) {
   say(head.lastChild, `${pool.ready} of ${counted(pool.workers, "worker")} ready, ` +
     `${count(pool.running)} running, ${count(pool.waiting)} waiting, ${blockWords(pool.blocks)}`);
   drawBar(bar, partsOf(pool.blocks), total);
-  const own = snapshot.workers.filter((worker) => worker.role === pool.role);
+  const own = snapshot.workers.filter((worker) => worker.role === pool.role && worker.pool === pool.pool);
   const sorted = own.length > FEW ? own.toSorted(byNeed) : own;
-  const isAll = shown.has(pool.role) || own.length <= FEW;
+  const isAll = shown.has(`${pool.role} ${pool.pool}`) || own.length <= FEW;
   keep(region.querySelector("tbody"), isAll ? sorted : sorted.slice(0, FEW),
     (worker) => worker.id, newWorker, showWorker);
   more.hidden = own.length <= FEW;

@@ -73,7 +73,7 @@ def test_without_a_process_all_that_share_a_file_are_shown(tmp_path: Path) -> No
     file.write_text("max_num_seqs = 3\nport = 0\n")
     done = show("--config", str(file), "-o", "json")
     told = json.loads(done.stdout)
-    assert list(told) == ["router", "prefill-worker", "decode-worker"]
+    assert list(told) == ["router", "prefill-worker", "decode-worker", "planner"]
     seats = {each["option"]: each["value"] for each in told["prefill-worker"]}
     assert seats["max_num_seqs"] == 3 and seats["role"] == "prefill"
 

@@ -39,8 +39,10 @@ async def test_pools_and_workers_are_as_they_said_last() -> None:
             ("prefill-1", "ready", 3, 1),
         ]
         assert told.workers[0].blocks == Blocks(60, 20, 10, 6, 4)
-        assert told.pools[0] == PoolRow("prefill", 2, 2, 6, 2, Blocks(120, 40, 20, 12, 8))
-        assert told.pools[1] == PoolRow("decode")
+        assert told.pools[0] == PoolRow(
+            "prefill", "prefill", 2, 2, 6, 2, Blocks(120, 40, 20, 12, 8)
+        )
+        assert told.pools[1] == PoolRow("decode", "decode")
         assert (told.num_workers, told.problem) == (2, "no decode worker has joined")
 
 

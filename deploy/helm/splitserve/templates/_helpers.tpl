@@ -84,7 +84,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
   emptyDir: {sizeLimit: {{ .Values.model.cache.size }}}
 {{- end }}
 {{- end }}
-{{- if include "splitserve.fleetTls" . }}
+{{- with include "splitserve.fleetTlsVolume" . | trim }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "splitserve.fleetTlsVolume" -}}
+{{- if include "splitserve.fleetTls" . -}}
 - name: fleet-tls
   secret:
     secretName: {{ include "splitserve.fleetTls" . }}
@@ -94,6 +100,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
       - {key: tls.key, path: key.pem}
       - {key: ca.crt, path: ca.pem}
 {{- end }}
+{{- end }}
+
+{{- /* The token of a pod that asks the API server something, and the authority that it knows it by. */ -}}
+{{- define "splitserve.accountVolume" -}}
+- name: account
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3600}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
 {{- end }}
 
 {{- define "splitserve.mounts" -}}
@@ -196,6 +212,12 @@ priorityClassName: {{ . }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{ toJson . }}
 {{- end }}
+{{- end }}
+
+{{- /* (root, poolName, pool): whether somebody else says how many workers it has. */ -}}
+{{- define "splitserve.isSized" -}}
+{{- $planner := .root.Values.planner }}
+{{- if or .pool.autoscaling.enabled (and $planner.enabled (not $planner.options.dryRun) (hasKey $planner.maxReplicas .poolName)) }}yes{{ end }}
 {{- end }}
 
 {{- /* Whether any pool's ranks span hosts of its own. */ -}}

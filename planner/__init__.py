@@ -1,0 +1,1 @@
+"""How many workers a fleet's pools are to have, decided while it runs."""
