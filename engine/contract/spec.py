@@ -16,8 +16,16 @@ from cluster.identity import Role
 from cluster.models.card import ModelCard
 from engine.contract.weight_format import WeightFormat, resolve_weights
 
-__all__ = ["EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
+__all__ = ["DraftSpec", "EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
 KV_DTYPES = ("float32", "bfloat16")
+
+
+class DraftSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A smaller model that guesses coming tokens; its tokenizer is the replica's."""
+
+    card: ModelCard
+    dtype: str
+    weights: WeightFormat = WeightFormat.FULL
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +44,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of the worker: names the transfer agent."""
     kv_transport: str = "nixl"
     options: EngineOptions = msgspec.field(default_factory=EngineOptions)
+    draft: DraftSpec | None = None
+    """None: no model guesses."""
     run_folder: str = ""
     """For the engine's sockets; whoever starts the engine removes it afterwards. Empty: it makes,
     and removes, one of its own."""

@@ -12,6 +12,16 @@ from engine.memory.kv_pool import KvLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BesideNeeds:
+    """Bytes of a model beside the one that is served, with KV in the same blocks."""
+
+    weight_bytes: int = 0
+    workspace_bytes: int = 0
+    block_bytes: int = 0
+    """Of its KV, in each block of the pool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
     """What a replica wants."""
 
@@ -36,6 +46,14 @@ class MemoryRequest:
     """Size of the weight files: what weights in their stored format take."""
     num_moves: int = 0
     """Experts of one layer that may change their ranks at once; 0: they stay where they are."""
+
+    beside: BesideNeeds = BesideNeeds()
+    """Of a draft model; zeros: there is none here."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Of one block of the pool, with what is beside it."""
+        return self.layout.block_bytes + self.beside.block_bytes
 
     @property
     def compute_dtype(self) -> torch.dtype:
