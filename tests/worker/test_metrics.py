@@ -57,9 +57,7 @@ def test_drafts_are_counted_by_position_and_by_what_became_of_them() -> None:
     ngram, model = DrafterKind.NGRAM, DrafterKind.MODEL
     metrics.drafts_were(DraftNumbers(by_drafter={ngram: first}, num_steps=4, num_tokens=9))
     both = {ngram: second, model: first}
-    metrics.drafts_were(
-        DraftNumbers(by_drafter=both, num_steps=6, num_tokens=12, guess_s=0.5)
-    )
+    metrics.drafts_were(DraftNumbers(by_drafter=both, num_steps=6, num_tokens=12, guess_s=0.5))
 
     def tokens(drafter: DrafterKind, place: str, outcome: str) -> float | None:
         return value_of(

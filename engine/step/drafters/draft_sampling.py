@@ -2,7 +2,7 @@
 
 The same (seed, choice, position) number goes through the draft's distribution as will go through
 the target's: where these are alike the tokens are equal at any temperature, and greedy requests get
-the draft's likeliest token. Grammars are not asked: what they forbid is dropped by the verification.
+the draft's likeliest token. Grammars are not asked: the verification drops what they forbid.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     written -> forgotten -> read to the end of the block -> known by the name of its tokens
 
-The name is that of the target's block (cluster/block_hash.py: of all tokens up to there), so what is
+The name is that of the target's block (cluster/block_hash.py: of all tokens up to there). What is
 known stays true whoever has the block meanwhile: the target's own KV in it does not matter, and of
 a block that the target finds cached the draft's part is read anew where it is not there. Only known
 tokens count as read; nothing of this is announced, exported or matched for the target.

@@ -38,9 +38,7 @@ def test_tokens_are_those_without_drafts_alone_and_sixteen_at_once(
         request(str(i), [i % 5, 1, 2], max_tokens=20, temperature=i % 3, seed=i)
         for i in range(num_seqs)
     ]
-    engine = model_engine(
-        small_replica(256), every=every, max_batch_tokens=64, max_num_seqs=16
-    )
+    engine = model_engine(small_replica(256), every=every, max_batch_tokens=64, max_num_seqs=16)
     found, _ = answers(engine, bodies)
     assert [done.token_ids() for done in found] == [expected_tokens(body) for body in bodies]
     tried = sum(done.ended.draft_tokens for done in found if done.ended is not None)
