@@ -14,10 +14,8 @@ import structlog
 import torch
 
 from cluster.block_homes import BlockHomes
-from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.home import kernels_folder
-from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
 from engine.contract.messages import Loaded
 from engine.contract.spec import EngineSpec
@@ -30,6 +28,7 @@ from engine.model.experts.rebalancer import MAX_MOVES
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.open_checkpoint import fitted_split
+from engine.runner.context_limit import resolve_context
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
 from engine.runner.draft_model import DraftSize
@@ -291,21 +290,3 @@ def runner_of(part: LoadedPart, progress: PhaseProgress) -> PartRunner:
         backend=CudaGraphs(size.device, None if portion.rank.is_alone else portion.settle),
         progress=progress,
     )
-
-
-def resolve_context(config: DecoderConfig, options: EngineOptions, block_bytes: int) -> int:
-    """The context limit in tokens: the option, or the model's as far as an explicit pool reaches.
-
-    Raises ConfigError for more than the model was made for.
-    """
-    limit = config.max_context_tokens
-    if options.max_context_tokens is not None:
-        if options.max_context_tokens > limit:
-            raise ConfigError(
-                f"max_context_tokens is {options.max_context_tokens}; the model's limit is {limit}",
-                param="max_context_tokens",
-            )
-        return options.max_context_tokens
-    if options.kv_memory_bytes is not None:
-        return min(limit, options.kv_memory_bytes // block_bytes * options.block_size_tokens)
-    return limit

@@ -15,6 +15,7 @@ from collections.abc import Sequence as Ordered
 from cluster.deadline import Clock
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
+from cluster.speculation import draft_model_of
 from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.step.drafters.drafter import NOTHING, Drafter, Prospect, Wanted
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
@@ -98,6 +99,7 @@ def speculation_of(
 
     `make_drafter` replaces prompt lookup, and is not asked whether it may be.
     """
+    draft_model_of(options.speculation)  # refuses what there is no drafter for
     if make_drafter is not None:
         return Speculation(_drafters(replica, options, make_drafter, clock))
     why_not = why_none(replica, options)
