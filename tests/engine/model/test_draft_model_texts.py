@@ -15,6 +15,7 @@ from msgspec import structs
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
+from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.sampling import SamplingParams
 from cluster.sharding import Rank, RowSharing
@@ -150,6 +151,23 @@ def test_a_model_that_drafts_for_itself_is_always_right(kind: str, cards: Cards)
         [expected], [found] = generate(plain, [body]), generate(drafting, [body])
         assert found.tokens == expected.tokens
         assert num_kept([found]) > 20
+    assert num_misses(drafting) == 0
+
+
+def test_smollm2_drafts_for_itself_without_a_mistake() -> None:
+    """In its default precision, over blocks of both pools at once."""
+    card = ModelStore().resolve("smollm2")
+    cards = Cards(card, card)
+    tokens = random_prompts((150, 33, 7), 40_000)
+    asked = [request(str(i), prompt, i, max_tokens=24) for i, prompt in enumerate(tokens)]
+    options = {"block_size_tokens": 16, "kv_memory_bytes": 64 << 20, "max_context_tokens": 512}
+    spec = structs.replace(spec_of(cards, card, **options), dtype="bfloat16")
+    spec = structs.replace(spec, draft=DraftSpec(card=card, dtype="bfloat16"))
+    drafting, replica = engine_of(spec)
+    found = generate(drafting, asked)
+    plain = Engine(replica, replace(spec.options, speculation="off"))
+    assert [done.tokens for done in found] == [done.tokens for done in generate(plain, asked)]
+    assert num_kept(found) > 20
     assert num_misses(drafting) == 0
 
 
