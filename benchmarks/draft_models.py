@@ -1,8 +1,8 @@
 """A target and a draft model that is like it, made of SmolLM2: there is no smaller SmolLM2.
 
 The target is SmolLM2 whose later layers say less than they were trained to; the draft has its first
-layers, and the same ends. How often they agree is the damping's doing, what a draft costs is that of
-so many layers and a head of 49,152 tokens: figures are of the machinery, not of a family of models.
+layers, and the same ends. How often they agree is the damping's doing, and what a draft costs that
+of so many layers and a head of 49,152 tokens: figures are of the machinery, not of a family.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def made_of_smollm2(folder: Path, *, num_layers: int, damping: float) -> DraftPa
     source = {"pretrained_model_name_or_path": card.metadata_path.parent}
     file = {"gguf_file": card.metadata_path.name}
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.LlamaForCausalLM.from_pretrained(
-        **source, **file, dtype=torch.bfloat16
-    )
+    model = transformers.LlamaForCausalLM.from_pretrained(**source, **file, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(**source, **file)
     for layer in model.model.layers[num_layers:]:
         for matrix in (layer.self_attn.o_proj, layer.mlp.down_proj):
@@ -58,9 +56,9 @@ def _first_layers(
 ) -> transformers.LlamaForCausalLM:
     values = {**model.config.to_dict(), "num_hidden_layers": num_layers}
     values.pop("quantization_config", None)  # of the file that it was read from
-    part = transformers.LlamaForCausalLM(transformers.LlamaConfig(**values)).to(model.dtype)
+    part = transformers.LlamaForCausalLM(transformers.LlamaConfig(**values))
     part.load_state_dict(model.state_dict(), strict=False)
-    return part
+    return part.to(torch.bfloat16)
 
 
 def load_pair(target: Path, draft: Path, *, num_threads: int) -> Replica:

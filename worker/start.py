@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster import VERSION
 from cluster.config import WorkerOptions
-from cluster.identity import WorkerKey
+from cluster.identity import Role, WorkerKey
 from cluster.kv_events.keys import ReaderKeys
 from cluster.membership.member import Member
 from cluster.models.cache.find_card import find_card
@@ -127,6 +127,8 @@ def facts_of(spec: EngineSpec, ready: Ready, *, metrics_port: int) -> dict[str, 
 
 
 def _speculation(spec: EngineSpec) -> str:
+    if spec.role is Role.PREFILL:
+        return "none: it gives no answers"
     if spec.draft is None:
         return spec.options.speculation
     return f"{spec.draft.card.name} ({spec.draft.weights.value}, {spec.draft.dtype})"
