@@ -77,8 +77,8 @@ class EngineOptions:
         "auto",
         "guesses of coming tokens, verified several in a step: ngram (what followed the last "
         "tokens before, in prompt, answer or prediction), auto (the same where no text can change "
-        "by it, as on CPUs with native kernels) or off",
-        choices=("auto", "off", "ngram"),
+        "by it, as on CPUs with native kernels), off, or a smaller model with the same tokenizer, "
+        "as --model takes one, which guesses beside ngram",
     )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
     cuda_graphs: bool = option(

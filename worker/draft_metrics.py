@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter
 
-from engine.contract.draft_numbers import DraftNumbers
+from engine.contract.draft_numbers import DrafterKind, DraftNumbers, DraftPlaces
 
 
 class DraftMetrics:
@@ -17,9 +17,9 @@ class DraftMetrics:
         self._last = DraftNumbers()
         self._tokens = Counter(
             "splitserve_worker_draft_tokens",
-            "Tokens guessed and verified, by their position in the draft (from 1), and whether "
-            "they were right: kept or dropped.",
-            ["position", "outcome"],
+            "Tokens guessed and verified, by what guessed them (ngram or model), their position in "
+            "the draft (from 1), and whether they were right: kept or dropped.",
+            ["drafter", "position", "outcome"],
             registry=registry,
         )
         self._steps = Counter(
@@ -32,17 +32,28 @@ class DraftMetrics:
             "Tokens that those steps gave: over the steps, what a step gives a sequence.",
             registry=registry,
         )
+        self._guessing = Counter(
+            "splitserve_worker_draft_guess_seconds",
+            "Time of steps in which a draft model read and guessed.",
+            registry=registry,
+        )
 
     def take(self, numbers: DraftNumbers) -> None:
         """The engine's latest, which never fall."""
         last, self._last = self._last, numbers
-        kept, tried = _grown(numbers.kept, last.kept), _grown(numbers.tried, last.tried)
-        for place, (num_kept, num_tried) in enumerate(zip(kept, tried, strict=True), 1):
-            if num_tried:
-                self._tokens.labels(str(place), "kept").inc(num_kept)
-                self._tokens.labels(str(place), "dropped").inc(max(0, num_tried - num_kept))
+        for drafter, places in numbers.by_drafter.items():
+            self._take_places(drafter, places, last.by_drafter.get(drafter, DraftPlaces()))
         self._steps.inc(max(0, numbers.num_steps - last.num_steps))
         self._given.inc(max(0, numbers.num_tokens - last.num_tokens))
+        self._guessing.inc(max(0.0, numbers.guess_s - last.guess_s))
+
+    def _take_places(self, drafter: DrafterKind, now: DraftPlaces, before: DraftPlaces) -> None:
+        kept, tried = _grown(now.kept, before.kept), _grown(now.tried, before.tried)
+        for place, (num_kept, num_tried) in enumerate(zip(kept, tried, strict=True), 1):
+            if num_tried:
+                labels = (drafter.value, str(place))
+                self._tokens.labels(*labels, "kept").inc(num_kept)
+                self._tokens.labels(*labels, "dropped").inc(max(0, num_tried - num_kept))
 
 
 def _grown(now: Sequence[int], before: Sequence[int]) -> list[int]:

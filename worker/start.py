@@ -16,7 +16,7 @@ from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
 from engine.contract.messages import LoadProgress, Ready
-from engine.contract.spec import EngineSpec, resolve_dtype, resolve_weights
+from engine.contract.spec import DraftSpec, EngineSpec, resolve_dtype, resolve_weights
 
 
 async def find_model(options: WorkerOptions) -> ModelCard:
@@ -29,8 +29,11 @@ def report_load(progress: LoadProgress) -> None:
     report_progress(progress.phase, progress.fraction)
 
 
-def spec_of(options: WorkerOptions, card: ModelCard, key: WorkerKey) -> EngineSpec:
-    """What the engine's process is told; "auto" is resolved here."""
+def spec_of(
+    options: WorkerOptions, card: ModelCard, key: WorkerKey, draft: ModelCard | None = None
+) -> EngineSpec:
+    """What the engine's process is told; "auto" is resolved here. `draft`: of a model that guesses,
+    in the precision that was asked for."""
     dtype = resolve_dtype(card, options.model.dtype)
     return EngineSpec(
         card=card,
@@ -43,6 +46,16 @@ def spec_of(options: WorkerOptions, card: ModelCard, key: WorkerKey) -> EngineSp
         kv_transport=options.peers.kv_transport,
         options=options.engine,
         pooling=_pooling_of(options, card),
+        draft=None if draft is None else _draft_spec(options, draft),
+    )
+
+
+def _draft_spec(options: WorkerOptions, card: ModelCard) -> DraftSpec:
+    dtype = resolve_dtype(card, options.model.dtype)
+    return DraftSpec(
+        card=card,
+        dtype=dtype,
+        weights=resolve_weights(card, options.model.weights, dtype, options.engine.device),
     )
 
 
@@ -126,7 +139,16 @@ def facts_of(spec: EngineSpec, ready: Ready, *, metrics_port: int) -> dict[str, 
         "blocks": str(ready.total_blocks),
         "max_context_tokens": str(ready.max_context_tokens),
         "kv_transport": ready.kv_transport or "none yet",
+        "speculation": _speculation(spec),
         "metrics_port": str(metrics_port),
         "engine_pid": str(ready.pid),
         "load": phases,
     }
+
+
+def _speculation(spec: EngineSpec) -> str:
+    if spec.role is Role.PREFILL:
+        return "none: it gives no answers"
+    if spec.draft is None:
+        return spec.options.speculation
+    return f"{spec.draft.card.name} ({spec.draft.weights.value}, {spec.draft.dtype})"

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 
-class DraftNumbers(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of drafts since the engine's start."""
+class DrafterKind(enum.StrEnum):
+    """What guesses."""
+
+    NGRAM = "ngram"
+    """Prompt lookup: what followed the last tokens before."""
+    MODEL = "model"
+    """A smaller model with the same tokens."""
+
+
+class DraftPlaces(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the drafts of one drafter."""
 
     tried: list[int] = []
     """Tokens verified, by their place in the draft."""
     kept: list[int] = []
     """Those that were right."""
+
+
+class DraftNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of drafts since the engine's start."""
+
+    by_drafter: dict[DrafterKind, DraftPlaces] = {}
+    """Of those that have guessed."""
     num_steps: int = 0
     """Of sequences: each that was in a step with drafts counts as one."""
     num_tokens: int = 0
     """That these gave."""
+    guess_s: float = 0.0
+    """Seconds that a model took to guess, and to read what its guesses follow."""

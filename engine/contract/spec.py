@@ -17,8 +17,16 @@ from cluster.models.card import ModelCard
 from cluster.models.pooling import Pooling
 from engine.contract.weight_format import WeightFormat, resolve_weights
 
-__all__ = ["EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
+__all__ = ["DraftSpec", "EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
 KV_DTYPES = ("float32", "bfloat16")
+
+
+class DraftSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A smaller model that guesses coming tokens; its tokenizer is the replica's."""
+
+    card: ModelCard
+    dtype: str
+    weights: WeightFormat = WeightFormat.FULL
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +47,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     options: EngineOptions = msgspec.field(default_factory=EngineOptions)
     pooling: Pooling | None = None
     """What prompts are made into beside text, or in its place; None: tokens are all it makes."""
+    draft: DraftSpec | None = None
+    """None: no model guesses."""
     run_folder: str = ""
     """For the engine's sockets; whoever starts the engine removes it afterwards. Empty: it makes,
     and removes, one of its own."""

@@ -42,27 +42,26 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
     else:
         available = int(available * request.memory_share)
     available //= request.num_sharing
-    weights = weight_bytes(
+    weights = request.beside.weight_bytes + weight_bytes(
         request.split,
         dtype=request.dtype_name,
         weights=request.weights,
         stored_bytes=request.stored_bytes,
     )
     exchange = _exchange_bytes(request)
-    workspace = exchange + request.num_workspaces * workspace_bytes(
+    workspace = exchange + request.beside.workspace_bytes
+    workspace += request.num_workspaces * workspace_bytes(
         request.split, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
     )
     headroom = int(available * HEADROOM_SHARE)
     room = available - weights - workspace - headroom
     budget = MemoryBudget(
-        num_blocks=_pool_bytes(request, available, room) // request.layout.block_bytes,
+        num_blocks=_pool_bytes(request, available, room) // request.block_bytes,
         available_bytes=available,
         weight_bytes=weights,
         workspace_bytes=workspace,
         headroom_bytes=headroom,
-        kv_bytes=_pool_bytes(request, available, room)
-        // request.layout.block_bytes
-        * request.layout.block_bytes,
+        kv_bytes=_pool_bytes(request, available, room) // request.block_bytes * request.block_bytes,
         exchange_bytes=exchange,
     )
     _check_fit(request, budget, room)
@@ -104,14 +103,13 @@ def _pool_bytes(request: MemoryRequest, available: int, room: int) -> int:
         return max(room, 0)
     modest = min(CPU_POOL_BYTES, int(available * CPU_POOL_SHARE), max(room, 0))
     one_sequence = (
-        context_blocks(request.max_context_tokens, request.layout.block_size)
-        * request.layout.block_bytes
+        context_blocks(request.max_context_tokens, request.layout.block_size) * request.block_bytes
     )
     return max(modest, min(one_sequence, max(room, 0)))
 
 
 def _check_fit(request: MemoryRequest, budget: MemoryBudget, room: int) -> None:
-    block_bytes, block_size = request.layout.block_bytes, request.layout.block_size
+    block_bytes, block_size = request.block_bytes, request.layout.block_size
     if request.kv_memory_bytes is not None and budget.num_blocks < 1:
         raise OutOfBlocks(
             f"kv_memory_bytes is {request.kv_memory_bytes}; one block of {block_size} tokens "

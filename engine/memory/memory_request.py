@@ -12,6 +12,16 @@ from engine.memory.kv_pool import KvLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BesideNeeds:
+    """Bytes of a model beside the one that is served, with KV in the same blocks."""
+
+    weight_bytes: int = 0
+    workspace_bytes: int = 0
+    block_bytes: int = 0
+    """Of its KV, in each block of the pool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
     """What a replica wants."""
 
@@ -38,6 +48,14 @@ class MemoryRequest:
     """Experts of one layer that may change their ranks at once; 0: they stay where they are."""
     num_workspaces: int = 1
     """Forwards with activations of their own: a model that pools beside making text has two."""
+
+    beside: BesideNeeds = BesideNeeds()
+    """Of a draft model; zeros: there is none here."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Of one block of the pool, with what is beside it."""
+        return self.layout.block_bytes + self.beside.block_bytes
 
     @property
     def compute_dtype(self) -> torch.dtype:

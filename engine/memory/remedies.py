@@ -80,11 +80,18 @@ def _split(request: MemoryRequest, available: int) -> list[str]:
 def _footprint(
     request: MemoryRequest, change: _Change, split: ModelSplit | None = None
 ) -> Footprint:
-    return footprint(
+    alone = footprint(
         request.split if split is None else split,
         dtype=change.dtype,
         weights=change.weights,
         kv=change.kv,
         stored_bytes=request.stored_bytes,
         max_batch_tokens=request.max_batch_tokens,
+    )
+    beside, block_size = request.beside, request.layout.block_size
+    return replace(
+        alone,
+        weight_bytes=alone.weight_bytes + beside.weight_bytes,
+        workspace_bytes=alone.workspace_bytes + beside.workspace_bytes,
+        kv_bytes_per_token=alone.kv_bytes_per_token + beside.block_bytes // block_size,
     )

@@ -87,6 +87,19 @@ ALONE: GroupTurn = _Alone()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftModel:
+    """A smaller model with the same tokens, which guesses what comes: see draft_model.py."""
+
+    name: str
+    runner: ModelRunner
+    """Over a pool of its own, whose block ids are the target's. It takes batches on the host."""
+    vocab_size: int
+    max_context_tokens: int
+    share: float
+    """Bytes of its weights over the target's, as far as these are in this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """A loaded model and its pool, as the engine process needs them."""
 
@@ -105,6 +118,8 @@ class Replica:
     """Where the runner takes its batches; None: where the pool is."""
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""
+    draft: DraftModel | None = None
+    """What guesses coming tokens; None: no model does."""
     group_turn: GroupTurn = ALONE
     """What each turn of the engine does for them."""
     pooled_head: PooledHead | None = None

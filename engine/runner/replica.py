@@ -14,29 +14,35 @@ import structlog
 import torch
 
 from cluster.block_homes import BlockHomes
-from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.home import kernels_folder
-from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
 from engine.contract.messages import Loaded
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
-from engine.memory.memory_request import MemoryBudget, MemoryRequest
+from engine.memory.memory_request import BesideNeeds, MemoryBudget, MemoryRequest
 from engine.model.decoder import Decoder
 from engine.model.experts.rebalancer import MAX_MOVES
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.pooled_head import PooledHead
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.open_checkpoint import fitted_split
+from engine.runner.context_limit import resolve_context
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
+from engine.runner.draft_model import DraftSize
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
 from engine.runner.measured_pool import blocks_that_fit, bytes_beside_torch, measure_memory
-from engine.runner.model_runner import DecoderRunner, ModelRunner, PartRunner, Replica
+from engine.runner.model_runner import (
+    DecoderRunner,
+    DraftModel,
+    ModelRunner,
+    PartRunner,
+    Replica,
+)
 from engine.runner.portion import WHOLE_REPLICA, Portion
 from engine.runner.replayed_steps import why_not_replayed
 from engine.runner.warm_up import WarmUpLimits, longest_prompt, warm_up
@@ -62,6 +68,8 @@ class LoadedPart:
     """Of the pool, those that requests may have."""
     weights: WeightFormat
     size: ReplicaSize
+    draft: DraftModel | None = None
+    """What guesses for the replica; None: no model does, or one at another rank."""
 
     @property
     def homes(self) -> BlockHomes:
@@ -92,7 +100,8 @@ def load_part(
         keep_triton_kernels(kernels_folder() / "triton")
     weights = weights_on(device, spec)
     split = fitted_split(spec.card, portion.split_of(spec.card.config), weights)
-    size = ReplicaSize.of(spec, portion, split, device)
+    draft = DraftSize.of(spec, portion, device)
+    size = ReplicaSize.of(spec, portion, split, device, draft)
     budget = plan_memory(size.memory_request(spec, weights))
     beside_torch = bytes_beside_torch(device) if size.has_gpu_in_group else 0
     decoder = Decoder.load(
@@ -105,6 +114,9 @@ def load_part(
         place=portion.place_of(size.split),
         pooling=spec.pooling,
     )
+    loaded_draft = None
+    if draft is not None:
+        loaded_draft = draft.load(device, phases, context_tokens=size.context_tokens)
     portion.await_others()
     size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
     phases("allocate KV pool", 0.0)
@@ -115,6 +127,7 @@ def load_part(
         num_blocks=num_blocks,
         weights=weights,
         size=size,
+        draft=None if loaded_draft is None else loaded_draft.with_pool(num_blocks, decoder),
     )
 
 
@@ -124,6 +137,8 @@ def finish_replica(
     """Warms it up, by the runner that the engine will use."""
     size, num_blocks = part.size, part.num_blocks
     warm_up(runner, size.warm_up_limits(_scratch_blocks(part)), phases)
+    if part.draft is not None:
+        warm_up(part.draft.runner, size.warm_up_limits([num_blocks - 1]), phases)
     return Replica(
         runner=runner,
         loaded=_loaded(part.decoder, part.weights),
@@ -135,6 +150,7 @@ def finish_replica(
         num_homes=part.homes.num_homes,
         load_phases_ms=phases.finish(),
         pooled_head=None if spec.pooling is None else PooledHead.of(spec.card, spec.pooling),
+        draft=part.draft,
     )
 
 
@@ -170,10 +186,17 @@ class ReplicaSize:
     """See replayed_steps.py."""
     num_workspaces: int = 1
     """Forwards that are recorded, each with activations of its own."""
+    beside: BesideNeeds
+    """Of a draft model."""
 
     @classmethod
     def of(
-        cls, spec: EngineSpec, portion: Portion, split: ModelSplit, device: torch.device
+        cls,
+        spec: EngineSpec,
+        portion: Portion,
+        split: ModelSplit,
+        device: torch.device,
+        draft: DraftSize | None = None,
     ) -> ReplicaSize:
         """Raises ConfigError for a context that cannot be had, and for prompts that cannot be
         pooled."""
@@ -187,19 +210,22 @@ class ReplicaSize:
         makes_text = pooling is None or pooling.generates
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
+        beside = BesideNeeds() if draft is None else draft.needs
+        block_bytes = layout.block_bytes + beside.block_bytes
         return cls(
             portion=portion,
             split=split,
             device=device,
             dtype=dtype,
             layout=layout,
-            context_tokens=resolve_context(spec.card.config, options, layout),
+            context_tokens=resolve_context(spec.card.config, options, block_bytes),
             max_num_seqs=options.max_num_seqs,
             max_batch_tokens=options.max_batch_tokens,
             why_not_replayed=why_not_replayed(options, split)
             if makes_text
             else "this model decodes nothing",
             num_workspaces=1 + (pooling is not None and makes_text),
+            beside=beside,
         )
 
     @property
@@ -235,6 +261,7 @@ class ReplicaSize:
             stored_bytes=spec.card.stored_bytes,
             num_moves=0 if spec.options.expert_rebalance_interval_s is None else MAX_MOVES,
             num_workspaces=self.num_workspaces,
+            beside=self.beside,
         )
 
     def warm_up_limits(self, scratch_blocks: Sequence[int]) -> WarmUpLimits:
@@ -280,21 +307,3 @@ def runner_of(part: LoadedPart, progress: PhaseProgress) -> PartRunner:
         backend=CudaGraphs(size.device, None if portion.rank.is_alone else portion.settle),
         progress=progress,
     )
-
-
-def resolve_context(config: DecoderConfig, options: EngineOptions, layout: KvLayout) -> int:
-    """The context limit in tokens: the option, or the model's as far as an explicit pool reaches.
-
-    Raises ConfigError for more than the model was made for.
-    """
-    limit = config.max_context_tokens
-    if options.max_context_tokens is not None:
-        if options.max_context_tokens > limit:
-            raise ConfigError(
-                f"max_context_tokens is {options.max_context_tokens}; the model's limit is {limit}",
-                param="max_context_tokens",
-            )
-        return options.max_context_tokens
-    if options.kv_memory_bytes is not None:
-        return min(limit, options.kv_memory_bytes // layout.block_bytes * layout.block_size)
-    return limit

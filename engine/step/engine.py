@@ -86,10 +86,10 @@ class Engine:
         self.table = RequestTable(clock, has_reads)
         self._meter = LoadMeter(core_clock)
         self._writer = FrameWriter(self.table)
-        speculation = speculation_of(replica, options, make_drafter)
-        self.why_no_drafts = None if speculation is not None else why_none(replica, options)
+        self._speculation = speculation_of(replica, options, make_drafter, clock=clock)
+        self.why_no_drafts = None if self._speculation else why_none(replica, options)
         """In words; None: sequences are drafted for."""
-        self._planner = self._planner_of(options, speculation)
+        self._planner = self._planner_of(options, self._speculation)
         self._grammars = grammars
         masking = Masking.of(self.table, replica, grammars)
         self._token_choice = TokenChoice(
@@ -272,6 +272,9 @@ class Engine:
         is_ahead = self._is_ahead  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
+        if self._speculation is not None and (guess_s := self._speculation.take_s()):
+            self._meter.guessed(guess_s)
+            self._verification.counts.note_guessing(guess_s)
         verified = self._verification.take_last() if plan.drafts else None
         if verified is not None:
             self._meter.end_drafted(self._clock(), has_work=work_left, verified=verified)

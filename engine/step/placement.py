@@ -51,11 +51,12 @@ class Placement:
         due_ms: float = 0.0,
         num_ahead: int = 0,
         chances: Ordered[float] = (),
+        guess_ms: float = 0.0,
     ) -> RunningView:
         """What the sequence needs for its next token. `is_tight`: preemption may be needed.
 
-        `num_ahead`: tokens after `num_computed` that a step in flight computes; `chances`: of its
-        draft.
+        `num_ahead`: tokens after `num_computed` that a step in flight computes; `chances` and
+        `guess_ms`: of its draft.
         """
         lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
         block_ids = lease.block_ids  # a step asks for all that run: past the properties
@@ -74,6 +75,7 @@ class Placement:
             is_scored=not (is_decode or sequence.is_pooled) and sequence.scores_prompt,
             home=lease.home,
             chances=chances,
+            guess_ms=guess_ms,
             room_tokens=self.block_size - 1 - sequence.num_computed % self.block_size,
             block_tokens=self.block_size,
         )
@@ -130,6 +132,10 @@ class Placement:
         for _ in range(self._reach(sequence.num_computed + 1 + num_tokens) - len(lease)):
             has_grown = lease.extend()
             assert has_grown, "the scheduler plans the blocks of drafts"
+
+    def keep_draft_room(self, sequence: Sequence, num_tokens: int) -> None:
+        """Of `make_draft_room`, what a shorter draft needs."""
+        sequence.blocks.trim(self._reach(sequence.num_computed + 1 + num_tokens))
 
     def give_back_unused(self, sequence: Sequence) -> None:
         """After drafts: blocks that none of its computed tokens is in. What is left is what it

@@ -1,7 +1,8 @@
-"""Which sequences are drafted for, and what was guessed for the next step.
+"""Which sequences are drafted for, by whom, and what was guessed for the next step.
 
-    before a plan   every sequence that decodes -> its drafter's guess, with chances
+    before a plan   every sequence that decodes -> what a draft of it would be worth
     the plan        says how much of it is verified (engine/step/planning/draft_lengths.py)
+    carried out     those that the plan wants are guessed, by whoever promised most
     the step        verification.py: what the sampler draws is what is kept
 
 Where rows are not alike in whatever batch they are, a draft could change a text: there are none.
@@ -11,79 +12,103 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
 
+from cluster.deadline import Clock
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
+from cluster.speculation import draft_model_of
 from engine.runner.model_runner import LaunchingRunner, Replica
+from engine.step.drafters.drafter import NOTHING, Drafter, Prospect, Wanted
+from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
+from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS, Draft, MakeDrafter
-from engine.step.drafting.hit_rates import SharedRates
-from engine.step.drafting.prompt_lookup import PromptLookup
-from engine.step.planning.draft_lengths import least_chance
+from engine.step.planning.draft_lengths import least_chance, speedup
 from engine.step.planning.plan import SequenceKey
 from engine.step.planning.step_cost import StepCost
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 
-_NONE: Ordered[float] = ()
-
 
 class Speculation:
-    """The guesses of one engine: at most one for each sequence, of the step that is planned."""
+    """The drafters of one engine: of each sequence one guesses for the step that is planned."""
 
-    def __init__(self, make_drafter: MakeDrafter) -> None:
-        self._make = make_drafter
-        self._guesses: dict[SequenceKey, Draft] = {}
-        self._least = 0.0
+    def __init__(self, drafters: Ordered[Drafter]) -> None:
+        self._drafters = drafters
+        self._chosen: dict[SequenceKey, Drafter] = {}
+        self._cost, self._num_decodes = StepCost(), 0
 
     def begin(self, cost: StepCost, num_decodes: int) -> None:
         """A step of so many decodes is planned: older guesses are forgotten, and new ones go as far
         as they might pay."""
-        self._guesses.clear()
-        self._least = least_chance(cost, num_decodes)
+        self._chosen.clear()
+        self._cost, self._num_decodes = cost, num_decodes
+        least = least_chance(cost, num_decodes)
+        for drafter in self._drafters:
+            drafter.begin(cost, num_decodes, least)
 
-    def chances(self, request: Request, sequence: Sequence) -> Ordered[float]:
-        """Guesses what comes next, where the sequence decodes: how likely each token is kept."""
+    def prospect(self, request: Request, sequence: Sequence) -> Prospect:
+        """What a draft is worth, where the sequence decodes."""
         if sequence.life.state is not SequenceState.DECODING:
-            return _NONE
-        most = request.params.max_tokens - sequence.num_generated - 1
+            return NOTHING
+        most = min(request.params.max_tokens - sequence.num_generated - 1, MAX_DRAFT_TOKENS)
         if most <= 0:
-            return _NONE
-        drafter = sequence.drafter
-        if drafter is None:
-            drafter = self._make(sequence.num_prompt, request.body.prediction)
-            sequence.drafter = drafter
-        guess = drafter.guess(sequence.token_ids, min(most, MAX_DRAFT_TOKENS), self._least)
-        if guess is None:
-            return _NONE
-        self._guesses[sequence.key] = guess
-        return guess.chances
+            return NOTHING
+        best = NOTHING
+        for drafter in self._drafters:
+            found = drafter.prospect(request, sequence, most)
+            if found.chances and self._is_better(found, best, sequence):
+                best, self._chosen[sequence.key] = found, drafter
+        return best
 
-    def draft(self, key: SequenceKey, num_tokens: int) -> Draft:
-        """The first tokens of the guess that was made for it."""
-        guess = self._guesses[key]
-        return Draft(
-            guess.token_ids[:num_tokens],
-            guess.chances[:num_tokens],
-            min(guess.num_predicted, num_tokens),
+    def drafts(self, wanted: Ordered[Wanted]) -> list[Draft]:
+        """As many tokens as are wanted, or fewer, in their order."""
+        found: dict[SequenceKey, Draft] = {}
+        for drafter in self._drafters:
+            own = [one for one in wanted if self._chosen[one.sequence.key] is drafter]
+            if own:
+                made = zip(own, drafter.draft(own), strict=True)
+                found |= {one.sequence.key: draft for one, draft in made}
+        return [found[one.sequence.key] for one in wanted]
+
+    def settle(self) -> None:
+        """Drafts of a step without prompts are made: see Drafter."""
+        for drafter in self._drafters:
+            drafter.settle()
+
+    def take_s(self) -> float:
+        """Seconds that guessing took since this was last asked."""
+        return sum(drafter.take_s() for drafter in self._drafters)
+
+    def _is_better(self, one: Prospect, other: Prospect, sequence: Sequence) -> bool:
+        return not other.chances or self._gain(one, sequence) > self._gain(other, sequence)
+
+    def _gain(self, prospect: Prospect, sequence: Sequence) -> float:
+        return speedup(
+            prospect.chances,
+            self._cost,
+            num_decodes=self._num_decodes,
+            context=sequence.num_computed,
+            guess_ms=prospect.guess_ms,
         )
 
 
 def speculation_of(
-    replica: Replica, options: EngineOptions, make_drafter: MakeDrafter | None
+    replica: Replica, options: EngineOptions, make_drafter: MakeDrafter | None, *, clock: Clock
 ) -> Speculation | None:
     """None: nothing is drafted. Raises ConfigError for what was asked for by name and cannot be.
 
     `make_drafter` replaces prompt lookup, and is not asked whether it may be.
     """
+    draft_model_of(options.speculation)  # refuses what there is no drafter for
     if make_drafter is not None:
-        return Speculation(make_drafter)
+        return Speculation(_drafters(replica, options, make_drafter, clock))
     why_not = why_none(replica, options)
     if why_not is None:
-        return Speculation(prompt_lookup())
-    if options.speculation == "ngram":
+        return Speculation(_drafters(replica, options, prompt_lookup(), clock))
+    if options.speculation not in ("auto", "off"):
         raise ConfigError(
-            f"speculation is ngram, which this engine cannot do without changing texts: {why_not}; "
-            "choose auto or off",
+            f"speculation is {options.speculation}, which this engine cannot do without changing "
+            f"texts: {why_not}; choose auto or off",
             param="speculation",
         )
     return None
@@ -105,11 +130,19 @@ def why_none(replica: Replica, options: EngineOptions) -> str | None:
     return None
 
 
-def prompt_lookup() -> MakeDrafter:
-    """Of one engine: how often its sequences go on as before is shared."""
-    rates = SharedRates()
-
-    def make(num_prompt: int, prediction: Ordered[int]) -> PromptLookup:
-        return PromptLookup(rates, num_prompt, prediction)
-
-    return make
+def _drafters(
+    replica: Replica, options: EngineOptions, make_drafter: MakeDrafter, clock: Clock
+) -> list[Drafter]:
+    """Texts are looked up beside a model's guesses: a client's prediction, and what is copied."""
+    drafters: list[Drafter] = [LookupDrafter(make_drafter)]
+    if replica.draft is not None:
+        drafters.append(
+            ModelDrafter(
+                replica.draft,
+                replica,
+                block_size=options.block_size_tokens,
+                max_batch_tokens=options.max_batch_tokens,
+                clock=clock,
+            )
+        )
+    return drafters

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
-from collections.abc import Sequence as Ordered
 from operator import itemgetter
 
 from cluster.engine_options import EngineOptions
 from cluster.models.footprint import SCORED_ROWS
 from engine.step import split_prompt
 from engine.step.batch.step_work import Span, StepWork
+from engine.step.drafters.drafter import NOTHING, Prospect, Wanted
 from engine.step.placement import Placement
 from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, StepPlan
 from engine.step.planning.scheduler import schedule
@@ -61,10 +61,7 @@ class StepPlanner:
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
         guess = self._begin_guesses(cost, running)
         views = [
-            self._placement.running_view(
-                r, s, is_tight=is_tight, due_ms=self._due_ms(r, cost), chances=guess(r, s)
-            )
-            for r, s in running
+            self._view(r, s, is_tight=is_tight, cost=cost, prospect=guess(r, s)) for r, s in running
         ]
         return self._schedule(views, budgets)
 
@@ -99,15 +96,20 @@ class StepPlanner:
         shares = [(found[key][1], 1) for key in plan.decodes if key not in drafts]
         shares += [(found[chunk.key][1], chunk.num_tokens) for chunk in plan.chunks]
         copies = [self._placement.make_room(s) for s, _ in shares if s.lease is not None]
-        drafted = [self._drafted(found[key][1], n, copies) for key, n in drafts.items()]
+        drafted = list[Span]()
+        if self._speculation is not None and not plan.chunks:
+            wanted = [Wanted(*found[key], n) for key, n in drafts.items()]
+            drafted = self._drafted(self._speculation, wanted, copies)
         for key, home in plan.admissions.items():
             self._admit(*found[key], home)
         spans = [Span(s, num_tokens) for s, num_tokens in shares if s.lease is not None]
+        with_drafts = [span for span in drafted if span.draft]
+        plain = [span for span in drafted if not span.draft]  # nobody could guess, after all
         return StepWork(
-            spans=spans + drafted,
-            num_decodes=len(plan.decodes) - len(drafted),
+            spans=plain + spans + with_drafts,
+            num_decodes=len(plan.decodes) - len(with_drafts),
             copies=[pair for pair in copies if pair is not None],
-            num_drafted=len(drafted),
+            num_drafted=len(with_drafts),
         )
 
     def in_turn(
@@ -126,11 +128,11 @@ class StepPlanner:
 
     def _begin_guesses(
         self, cost: StepCost, running: list[tuple[Request, Sequence]]
-    ) -> Callable[[Request, Sequence], Ordered[float]]:
+    ) -> Callable[[Request, Sequence], Prospect]:
         if self._speculation is None or self._is_masked(running):
             return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
-        return self._speculation.chances
+        return self._speculation.prospect
 
     def _is_masked(self, running: list[tuple[Request, Sequence]]) -> bool:
         """Whether a sequence that may be in the step has a grammar: rows of a step with drafts have
@@ -140,14 +142,48 @@ class StepPlanner:
         return any(request.grammar is not None for request, _ in running)
 
     def _drafted(
-        self, sequence: Sequence, num_tokens: int, copies: list[tuple[int, int] | None]
-    ) -> Span:
-        """A decode with so many tokens of its draft, and room for them."""
-        assert self._speculation is not None, "drafts are planned of guesses"
-        copies.append(self._placement.make_room(sequence))
-        self._placement.make_draft_room(sequence, num_tokens)
-        draft = self._speculation.draft(sequence.key, num_tokens)
-        return Span(sequence, 1 + num_tokens, draft.token_ids, draft.num_predicted)
+        self,
+        speculation: Speculation,
+        wanted: list[Wanted],
+        copies: list[tuple[int, int] | None],
+    ) -> list[Span]:
+        """Decodes with as many tokens of drafts as are wanted, or fewer, and room for them."""
+        for one in wanted:
+            copies.append(self._placement.make_room(one.sequence))
+            self._placement.make_draft_room(one.sequence, one.num_tokens)
+        drafts = speculation.drafts(wanted) if wanted else []
+        speculation.settle()
+        for one, draft in zip(wanted, drafts, strict=True):
+            if len(draft.token_ids) < one.num_tokens:
+                self._placement.keep_draft_room(one.sequence, len(draft.token_ids))
+        return [
+            Span(
+                one.sequence,
+                1 + len(draft.token_ids),
+                draft.token_ids,
+                draft.num_predicted,
+                draft.drafter,
+            )
+            for one, draft in zip(wanted, drafts, strict=True)
+        ]
+
+    def _view(
+        self,
+        request: Request,
+        sequence: Sequence,
+        *,
+        is_tight: bool,
+        cost: StepCost,
+        prospect: Prospect,
+    ) -> RunningView:
+        return self._placement.running_view(
+            request,
+            sequence,
+            is_tight=is_tight,
+            due_ms=self._due_ms(request, cost),
+            chances=prospect.chances,
+            guess_ms=prospect.guess_ms,
+        )
 
     def _budgets(self, seats_taken: list[int]) -> list[Budget]:
         """Of each home: an even part of what the step may compute, and what it has of its own."""
@@ -203,8 +239,8 @@ class StepPlanner:
             self._writer.started(request, sequence)
 
 
-def _guesses_nothing(request: Request, sequence: Sequence) -> Ordered[float]:
-    return ()
+def _guesses_nothing(request: Request, sequence: Sequence) -> Prospect:
+    return NOTHING
 
 
 def _is_tight(num_running: int, budgets: list[Budget]) -> bool:

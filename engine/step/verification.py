@@ -89,7 +89,7 @@ class Verification:
             if not is_kept or sequence.life.is_over:
                 break
         if draft:
-            self.counts.note(len(draft), num_kept)
+            self.counts.note(span.drafter, len(draft), num_kept)
             if not sequence.life.is_over:
                 self._placement.give_back_unused(sequence)
         return num_given

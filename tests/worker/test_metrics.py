@@ -7,7 +7,7 @@ import pytest
 from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.rank_facts import RankWait
-from engine.contract.draft_numbers import DraftNumbers
+from engine.contract.draft_numbers import DrafterKind, DraftNumbers, DraftPlaces
 from worker.metrics import WorkerMetrics
 
 
@@ -53,13 +53,20 @@ def test_busy_seconds_and_tokens_grow_with_what_the_engine_says() -> None:
 
 def test_drafts_are_counted_by_position_and_by_what_became_of_them() -> None:
     metrics = WorkerMetrics(Role.DECODE, "decode-0")
-    metrics.drafts_were(DraftNumbers(tried=[4, 3], kept=[4, 1], num_steps=4, num_tokens=9))
-    metrics.drafts_were(DraftNumbers(tried=[6, 3], kept=[5, 1], num_steps=6, num_tokens=12))
-    found = {
-        (place, outcome): value_of(metrics, "draft_tokens_total", position=place, outcome=outcome)
-        for place in "12"
-        for outcome in ("kept", "dropped")
-    }
-    assert found == {("1", "kept"): 5, ("1", "dropped"): 1, ("2", "kept"): 1, ("2", "dropped"): 2}
+    first, second = DraftPlaces(tried=[4, 3], kept=[4, 1]), DraftPlaces(tried=[6, 3], kept=[5, 1])
+    ngram, model = DrafterKind.NGRAM, DrafterKind.MODEL
+    metrics.drafts_were(DraftNumbers(by_drafter={ngram: first}, num_steps=4, num_tokens=9))
+    both = {ngram: second, model: first}
+    metrics.drafts_were(DraftNumbers(by_drafter=both, num_steps=6, num_tokens=12, guess_s=0.5))
+
+    def tokens(drafter: DrafterKind, place: str, outcome: str) -> float | None:
+        return value_of(
+            metrics, "draft_tokens_total", drafter=drafter, position=place, outcome=outcome
+        )
+
+    ways = [(place, outcome) for place in "12" for outcome in ("kept", "dropped")]
+    assert [tokens(ngram, *way) for way in ways] == [5, 1, 1, 2]
+    assert [tokens(model, *way) for way in ways] == [4, 0, 1, 2]
+    assert value_of(metrics, "draft_guess_seconds_total") == 0.5
     assert value_of(metrics, "draft_steps_total") == 6
     assert value_of(metrics, "draft_step_tokens_total") == 12

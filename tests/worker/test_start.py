@@ -121,6 +121,19 @@ def test_the_fleet_and_the_operator_are_told_the_format_that_was_loaded() -> Non
     assert facts_of(spec, ready, metrics_port=0)["weights"] == "full"
 
 
+def test_a_draft_model_has_the_precision_that_was_asked_for() -> None:
+    options = options_for(Role.DECODE, model=ModelOptions(dtype="bfloat16", weights="int8"))
+    key, card = WorkerKey("d1", "1"), replace(tiny_card(), name="smaller")
+    spec = spec_of(options, tiny_card(), key, card)
+    assert spec.draft is not None
+    assert (spec.draft.dtype, spec.draft.weights) == ("bfloat16", WeightFormat.INT8)
+    assert EngineSpec.unpack(spec.pack()) == spec
+    facts = facts_of(spec, ready_with(WeightFormat.FULL), metrics_port=0)
+    assert facts["speculation"] == "smaller (int8, bfloat16)"
+    plain = spec_of(options, tiny_card(), key)
+    assert facts_of(plain, ready_with(WeightFormat.FULL), metrics_port=0)["speculation"] == "auto"
+
+
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_the_fleet_is_told_whether_what_a_worker_served_can_be_found_there(
     prefix_cache: bool,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from engine.contract.draft_numbers import DrafterKind
 from engine.step.planning.plan import Chunk, HomeShare
 from engine.step.requests.sequence import Sequence
 
@@ -20,6 +21,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """The last of these are not known yet: guesses, whose logits tell whether they are right."""
     num_predicted: int = 0
     """Guesses, the first ones, that come from what the client has predicted."""
+    drafter: DrafterKind = DrafterKind.NGRAM
+    """Whose they are."""
 
     @property
     def end(self) -> int:

@@ -1,1 +1,1 @@
-"""Guesses of what comes next in a sequence, to be verified by the model: no tensors, no model."""
+"""Guesses of what comes next in one sequence, and what became of them: no tensors, no model."""

@@ -1,8 +1,9 @@
-"""What guesses the next tokens of one sequence, and what a guess is.
+"""What a draft is, and what makes one of a sequence's text alone.
 
     guess -> some of it is verified in one step -> guess anew, by the tokens that came
 
-A guess costs time at most, never a token: what is kept is what the sampler draws anyway.
+A guess costs time at most, never a token: what is kept is what the sampler draws anyway. What
+guesses for a whole engine is a `Drafter` (engine/step/drafters/drafter.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
+
+from engine.contract.draft_numbers import DrafterKind
 
 MAX_DRAFT_TOKENS = 16
 """Of one sequence in one step. A row of SmolLM2 costs a tenth of a step of one sequence: at 19 of
@@ -25,9 +28,19 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """Of each token to be kept, that is, of all up to it to be right: they fall."""
     num_predicted: int = 0
     """The first so many come from what the client has predicted."""
+    drafter: DrafterKind = DrafterKind.NGRAM
+
+    def first(self, num_tokens: int) -> Draft:
+        """So many of its tokens."""
+        return Draft(
+            self.token_ids[:num_tokens],
+            self.chances[:num_tokens],
+            min(self.num_predicted, num_tokens),
+            self.drafter,
+        )
 
 
-class Drafter(Protocol):
+class Guesser(Protocol):
     """Of one sequence, from its first decode step to its end, over preemptions."""
 
     def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
@@ -39,5 +52,5 @@ class Drafter(Protocol):
         """
 
 
-MakeDrafter = Callable[[int, Sequence[int]], Drafter]
+MakeDrafter = Callable[[int, Sequence[int]], Guesser]
 """From the length of the prompt in tokens, and what the client has predicted of the answer."""

@@ -26,7 +26,7 @@ _SURE_LENGTH = 8
 
 
 class PromptLookup:
-    """A Drafter."""
+    """A Guesser."""
 
     def __init__(self, rates: SharedRates, num_prompt: int, prediction: Sequence[int] = ()) -> None:
         """`prediction`: tokens that the client expects; the last PART_TOKENS of a prompt, and the
@@ -43,7 +43,7 @@ class PromptLookup:
             self._place, self._length = 0, _SURE_LENGTH
 
     def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
-        """See Drafter."""
+        """See Guesser."""
         if not self._has_caught_up(token_ids):
             return None
         place, least = self._place, max(least, LEAST_CHANCE)

@@ -63,6 +63,27 @@ def least_chance(cost: StepCost, num_decodes: int) -> float:
     return ROW_GAIN * cost.draft_ms(0) * num_decodes / took_ms if took_ms else 1.0
 
 
+def speedup(
+    chances: Iterable[float],
+    cost: StepCost,
+    *,
+    num_decodes: int,
+    context: int,
+    guess_ms: float = 0.0,
+) -> float:
+    """Tokens per millisecond of steps whose sequences all have drafts of these chances, at the best
+    length, over those of plain steps; 1.0 where drafts are not better, or nothing was measured."""
+    plain_ms = cost.decodes_ms(num_decodes)
+    if plain_ms <= 0.0 or cost.draft_row_ms <= 0.0:
+        return 1.0
+    rows_ms = num_decodes * (cost.draft_ms(context) + guess_ms)
+    best, tokens, took_ms = 1.0, 1.0, plain_ms
+    for chance in chances:
+        tokens, took_ms = tokens + chance, took_ms + rows_ms
+        best = max(best, tokens * plain_ms / took_ms)
+    return best
+
+
 class _Room:
     """What is left for drafts."""
 
@@ -85,7 +106,7 @@ class _Room:
 
 def _rows(views: Iterable[RunningView], cost: StepCost) -> Iterator[_Row]:
     for view in views:
-        row_ms = cost.draft_ms(view.num_computed)
+        row_ms = cost.draft_ms(view.num_computed) + view.guess_ms
         for chance in view.chances:
             yield chance / row_ms, chance, row_ms, view
 

@@ -40,6 +40,8 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its prompt's own tokens get logprobs: of such rows a step has only so many."""
     chances: Sequence[float] = ()
     """Of a decode: of each token of its draft to be kept. They fall."""
+    guess_ms: float = 0.0
+    """What making one of its tokens takes, beside verifying it."""
     room_tokens: int = 0
     """Tokens of a draft that go into the block of its next token."""
     block_tokens: int = 1

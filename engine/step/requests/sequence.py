@@ -12,7 +12,8 @@ from __future__ import annotations
 from cluster.block_hash import chain_names, pack_tokens
 from engine.memory.lease import BlockLease
 from engine.sampling.grammars.constraint import Constraint
-from engine.step.drafting.drafter import Drafter
+from engine.step.drafting.draft_kv import DraftKv
+from engine.step.drafting.drafter import Guesser
 from engine.step.requests.lifecycle import Life
 
 
@@ -25,7 +26,8 @@ class Sequence:
         "cache_root",
         "choice",
         "constraint",
-        "drafter",
+        "draft_kv",
+        "guesser",
         "is_pooled",
         "lease",
         "life",
@@ -56,8 +58,10 @@ class Sequence:
         self.constraint: Constraint | None = None
         """Its answer's grammar, from the first mask on: a function of the tokens, so forks and
         preempted ones need nothing of it."""
-        self.drafter: Drafter | None = None
-        """Guesses its next tokens; None: nobody does, or not yet."""
+        self.guesser: Guesser | None = None
+        """Guesses its next tokens by its text; None: nobody does, or not yet."""
+        self.draft_kv: DraftKv | None = None
+        """What a model that guesses them has read; None: there is none, or nothing yet."""
         self._names: list[bytes] = []
 
     @property

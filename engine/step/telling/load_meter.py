@@ -216,15 +216,22 @@ class LoadMeter:
         self.num_prefilled_tokens = self.num_decoded_tokens = 0
         self._gaps_s: deque[float] = deque(maxlen=_NUM_GAPS)
         self._began_s = self._core_began_s = 0.0
+        self._guess_s = 0.0
+        """Of this step, what guessing coming tokens took: no part of its cost."""
         self._work_left_since_s: float | None = None
 
     def begin(self, now_s: float) -> None:
         """A step begins; a gap counts when the last step left work behind."""
         self._began_s = now_s
+        self._guess_s = 0.0
         if self._core_clock is not None:
             self._core_began_s = self._core_clock()
         if self._work_left_since_s is not None:
             self._gaps_s.append(now_s - self._work_left_since_s)
+
+    def guessed(self, took_s: float) -> None:
+        """A model has guessed for so long in this step."""
+        self._guess_s += took_s
 
     def end(
         self,
@@ -253,11 +260,11 @@ class LoadMeter:
             self.decode.add(num_decodes, duration_s)
             self._count(0.0, duration_s, 0, num_decodes)
         self.costs.add(
-            duration_s * 1e3,
+            max(0.0, duration_s - self._guess_s) * 1e3,
             num_rows=rows,
             num_tokens=sum(chunk.num_tokens for chunk in slowest.chunks),
             num_pairs=sum(pairs_of(chunk.num_tokens, chunk.context) for chunk in slowest.chunks),
-            undisturbed_ms=self._undisturbed_s(duration_s) * 1e3,
+            undisturbed_ms=max(0.0, self._undisturbed_s(duration_s) - self._guess_s) * 1e3,
         )
         self._work_left_since_s = now_s if has_work else None
 
@@ -268,7 +275,7 @@ class LoadMeter:
         num_steps = max(1.0, verified.num_tokens / verified.num_decodes)
         self.decode.add(verified.num_decodes, duration_s / num_steps)
         self._count(0.0, duration_s, 0, verified.num_tokens)
-        self.costs.add_drafts(duration_s * 1e3, verified)
+        self.costs.add_drafts(max(0.0, duration_s - self._guess_s) * 1e3, verified)
         self._work_left_since_s = now_s if has_work else None
 
     def _count(

@@ -11,7 +11,7 @@ from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.generation import FinishReason
 from engine.contract.commands import GenerateRequest, Submit
-from engine.contract.draft_numbers import DraftNumbers
+from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
@@ -199,7 +199,8 @@ def test_what_became_of_drafts_is_told_with_the_request_and_in_the_frames() -> N
     assert ended.usage.completion_tokens == 19
     assert ended.usage.accepted_prediction_tokens == ended.accepted_draft_tokens
     assert ended.usage.rejected_prediction_tokens == 0
-    assert sum(numbers[-1].tried) == sum(numbers[-1].kept) == ended.draft_tokens
+    places = numbers[-1].by_drafter[DrafterKind.NGRAM]
+    assert sum(places.tried) == sum(places.kept) == ended.draft_tokens
     assert numbers[-1].num_tokens == numbers[-1].num_steps + ended.draft_tokens
 
 
@@ -267,4 +268,6 @@ def test_nothing_is_guessed_where_it_was_not_asked_for_or_texts_could_change() -
         assert engine.why_no_drafts is not None
     with pytest.raises(ConfigError, match="speculation is ngram, which this engine cannot do"):
         small_engine(replica, speculation="ngram")
+    with pytest.raises(ConfigError, match="speculation is heads: .* not computed yet"):
+        small_engine(replica, speculation="heads")
     assert EngineOptions().speculation == "auto"

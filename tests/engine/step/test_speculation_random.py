@@ -11,7 +11,7 @@ from msgspec import structs
 
 from engine.contract.commands import Submit
 from engine.offline.queue import Completion, collect
-from engine.step.speculation import prompt_lookup
+from engine.step.drafters.lookup import prompt_lookup
 from tests.engine.step.engine_scenario import check, expected_tokens, small_engine, small_replica
 from tests.engine.step.guessing import TickingClock, oracles
 from tests.engine.step.test_engine_random import World, end_and_compare

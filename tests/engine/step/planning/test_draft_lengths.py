@@ -8,7 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from engine.step.planning.draft_lengths import LEAST_GAIN, draft_lengths, least_chance
+from engine.step.planning.draft_lengths import (
+    LEAST_GAIN,
+    draft_lengths,
+    least_chance,
+    speedup,
+)
 from engine.step.planning.plan import Budget, RunningView, SequenceKey
 from engine.step.planning.scheduler import schedule
 from engine.step.planning.step_cost import StepCost, draft_weight
@@ -143,3 +148,23 @@ def test_nobody_loses_a_block_or_a_row_to_a_draft() -> None:
     assert plan.drafts == {}
     few = schedule([view(1, *powers(0.98)), view(2)], [], [budget(max_batch_tokens=5)])
     assert (len(few.decodes), few.drafts) == (2, {(1, 0): 3})
+
+
+def test_what_guessing_takes_makes_drafts_shorter_and_none_of_them_in_the_end() -> None:
+    free, dear = view(1, *powers(0.8)), view(1, *powers(0.8), guess_ms=0.2)
+    assert lengths([free])[1] > lengths([dear])[1] > 0
+    assert lengths([view(1, *powers(0.8), guess_ms=2.5)]) == {}
+    mixed = lengths([dear, view(2, *powers(0.8))])
+    assert mixed[2] > mixed[1]
+
+
+def test_a_speedup_is_that_of_the_best_length() -> None:
+    def gain(*chances: float, guess_ms: float = 0.0, num_decodes: int = 1) -> float:
+        return speedup(chances, COST, num_decodes=num_decodes, context=0, guess_ms=guess_ms)
+
+    assert gain() == gain(0.05) == 1.0
+    assert gain(0.8) == pytest.approx(1.8 * 2.85 / 3.1)
+    assert gain(0.8, 0.01) == gain(0.8)
+    assert gain(0.8, guess_ms=1.0) < gain(0.8)
+    assert gain(0.8, num_decodes=16) < gain(0.8)
+    assert speedup([0.9], StepCost(), num_decodes=1, context=0) == 1.0

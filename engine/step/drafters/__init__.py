@@ -1,0 +1,1 @@
+"""What guesses for all sequences of an engine: from their texts, or by a model."""

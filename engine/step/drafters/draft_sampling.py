@@ -1,0 +1,82 @@
+"""A model's guesses: drawn as the target's tokens are, by the same numbers.
+
+The same (seed, choice, position) number goes through the draft's distribution as will go through
+the target's: where these are alike the tokens are equal at any temperature, and greedy requests get
+the draft's likeliest token. Grammars are not asked: the verification drops what they forbid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass, field
+
+import torch
+from msgspec import structs
+
+from cluster.sampling import SamplingParams
+from engine.sampling.logits import SamplingRow
+from engine.sampling.sampler import Sampler
+from engine.step.drafters.drafter import Wanted
+from engine.step.requests.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Making:
+    """A draft in the making."""
+
+    sequence: Sequence
+    num_tokens: int
+    params: SamplingParams
+    guesses: list[int] = field(default_factory=list)
+    is_over: bool = False
+    """It has as many as were wanted, or no token could be drawn."""
+
+    @classmethod
+    def of(cls, wanted: Wanted) -> Making:
+        """Nothing is guessed yet; nobody reads logprobs of guesses."""
+        params = wanted.request.params
+        if params.logprobs is not None:
+            params = structs.replace(params, logprobs=None)
+        return cls(wanted.sequence, wanted.num_tokens, params)
+
+    def row(self, logit_row: int) -> SamplingRow:
+        """Of the next guess, as if the ones before it were known."""
+        row = self._row(logit_row, self.sequence.token_ids, len(self.guesses))
+        if not self.guesses or not (row.is_adjusted or row.bans_ends):
+            return row
+        return self._row(logit_row, [*self.sequence.token_ids, *self.guesses], 0)
+
+    def _row(self, logit_row: int, token_ids: Ordered[int], num_ahead: int) -> SamplingRow:
+        return SamplingRow(
+            logit_row=logit_row,
+            params=self.params,
+            choice=self.sequence.choice,
+            token_ids=token_ids,
+            num_prompt=self.sequence.num_prompt,
+            num_ahead=num_ahead,
+        )
+
+
+class GuessSampler:
+    """Draws guesses from a draft model's logits."""
+
+    def __init__(self, eos_token_ids: Ordered[int], vocab_size: int) -> None:
+        """`vocab_size`: the target's."""
+        self._sampler = Sampler(eos_token_ids)
+        self._vocab_size = vocab_size
+
+    def guess(self, logits: torch.Tensor, makings: Ordered[Making]) -> None:
+        """One more token for each, where there is one. `logits` is float32 [num_makings, vocabulary
+        of the draft], which may be smaller than the target's, or larger."""
+        rows = [making.row(i) for i, making in enumerate(makings)]
+        drawn = self._sampler.sample(self._fitted(logits), rows)
+        for making, token in zip(makings, drawn, strict=True):
+            if token is not None:
+                making.guesses.append(token.token_id)
+            making.is_over = token is None or len(making.guesses) == making.num_tokens
+
+    def _fitted(self, logits: torch.Tensor) -> torch.Tensor:
+        missing = self._vocab_size - logits.shape[-1]
+        if missing == 0:
+            return logits
+        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)

@@ -1,0 +1,67 @@
+"""What guesses coming tokens for an engine: asked before a plan, and told what the plan wants.
+
+    begin -> prospect of each sequence -> the plan -> draft, of those that it wants -> settle
+
+Chances and prices come first, so that the plan can choose; tokens may be made afterwards, where
+making them costs something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from engine.contract.draft_numbers import DrafterKind
+from engine.step.drafting.drafter import Draft
+from engine.step.planning.step_cost import StepCost
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
+
+
+class Prospect(msgspec.Struct, frozen=True, gc=False):
+    """What a draft of one sequence would be worth."""
+
+    chances: Ordered[float] = ()
+    """Of each token to be kept, that is, of all up to it to be right: they fall."""
+    guess_ms: float = 0.0
+    """What making one of its tokens takes, beside what verifying it does."""
+
+
+NOTHING = Prospect()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A sequence whose next tokens are to be guessed."""
+
+    request: Request
+    sequence: Sequence
+    num_tokens: int
+    """As many as its prospect had chances, at most. It has blocks for them."""
+
+
+class Drafter(Protocol):
+    """One engine's. Called from its one thread; what it raises is a bug."""
+
+    kind: DrafterKind
+
+    def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
+        """A step of so many decodes is planned: what was guessed before is forgotten. Rows with a
+        chance under `least` would not be verified."""
+
+    def prospect(self, request: Request, sequence: Sequence, most: int) -> Prospect:
+        """Of a sequence that decodes, of at most `most` tokens; without chances: it cannot be
+        drafted for now."""
+
+    def draft(self, wanted: Ordered[Wanted]) -> list[Draft]:
+        """In their order; a draft may be shorter than wanted, or have no token."""
+
+    def settle(self) -> None:
+        """The step has no prompts, and its drafts are made: time for what makes later ones
+        possible, in bounds."""
+
+    def take_s(self) -> float:
+        """Seconds that `draft` and `settle` took since this was last asked."""

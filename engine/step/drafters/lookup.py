@@ -1,0 +1,64 @@
+"""Drafts from the sequences' texts: each has a guesser of its own, which costs next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+
+from engine.contract.draft_numbers import DrafterKind
+from engine.step.drafters.drafter import NOTHING, Prospect, Wanted
+from engine.step.drafting.drafter import Draft, MakeDrafter
+from engine.step.drafting.hit_rates import SharedRates
+from engine.step.drafting.prompt_lookup import PromptLookup
+from engine.step.planning.plan import SequenceKey
+from engine.step.planning.step_cost import StepCost
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
+
+
+class LookupDrafter:
+    """A Drafter: its tokens are there before the plan."""
+
+    kind = DrafterKind.NGRAM
+
+    def __init__(self, make: MakeDrafter) -> None:
+        self._make = make
+        self._guesses: dict[SequenceKey, Draft] = {}
+        self._least = 0.0
+
+    def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
+        """See Drafter."""
+        self._guesses.clear()
+        self._least = least
+
+    def prospect(self, request: Request, sequence: Sequence, most: int) -> Prospect:
+        """See Drafter."""
+        guesser = sequence.guesser
+        if guesser is None:
+            guesser = self._make(sequence.num_prompt, request.body.prediction)
+            sequence.guesser = guesser
+        guess = guesser.guess(sequence.token_ids, most, self._least)
+        if guess is None:
+            return NOTHING
+        self._guesses[sequence.key] = guess
+        return Prospect(guess.chances)
+
+    def draft(self, wanted: Ordered[Wanted]) -> list[Draft]:
+        """See Drafter."""
+        return [self._guesses[one.sequence.key].first(one.num_tokens) for one in wanted]
+
+    def settle(self) -> None:
+        """See Drafter."""
+
+    def take_s(self) -> float:
+        """See Drafter: what looking up takes is too little to be counted."""
+        return 0.0
+
+
+def prompt_lookup() -> MakeDrafter:
+    """Of one engine: how often its sequences go on as before is shared."""
+    rates = SharedRates()
+
+    def make(num_prompt: int, prediction: Ordered[int]) -> PromptLookup:
+        return PromptLookup(rates, num_prompt, prediction)
+
+    return make

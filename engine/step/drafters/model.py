@@ -1,0 +1,244 @@
+"""Drafts by a smaller model, of all sequences together: one forward for each token of a draft.
+
+    a sequence that is new here    its tokens are read, a part in each step, once drafts would pay
+    one that is read               the tokens that came since are read, and the next ones guessed
+    after the verification         guesses that were right are read; the others are written over
+
+What a draft costs is measured, and in the plan's goodput: where it does not pay nothing is read or
+guessed, and the step is the plain one. A model that fails costs its drafts, and after MAX_FAILURES
+nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+
+import numpy as np
+import structlog
+
+from cluster.deadline import Clock
+from engine.contract.draft_numbers import DrafterKind
+from engine.runner.model_runner import DraftModel, Replica
+from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
+from engine.step.drafters.draft_sampling import GuessSampler, Making
+from engine.step.drafters.drafter import NOTHING, Prospect, Wanted
+from engine.step.drafters.guess_price import GuessPrice
+from engine.step.drafting.draft_kv import DraftKv
+from engine.step.drafting.drafter import Draft
+from engine.step.drafting.kept_rates import OwnKeptRates, SharedKeptRates
+from engine.step.drafting.shared_draft_kv import SharedDraftKv
+from engine.step.planning.draft_lengths import LEAST_GAIN, speedup
+from engine.step.planning.step_cost import StepCost
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
+
+_LOG = structlog.get_logger()
+MOST_LAG = 16
+"""Tokens that are read in the step that guesses on: those of the steps since the last draft."""
+READ_FACTOR = 1.0
+"""Of a plain step's time, what reading may add to one."""
+FEWEST_READ = 16
+"""Tokens in a step, whatever they take."""
+LIKELY_LEFT = 256
+"""Tokens that an answer is expected to go on for, at most: it may end before `max_tokens`."""
+MAX_FAILURES = 3
+
+
+class ModelDrafter:
+    """A Drafter."""
+
+    kind = DrafterKind.MODEL
+
+    def __init__(
+        self,
+        model: DraftModel,
+        replica: Replica,
+        *,
+        block_size: int,
+        max_batch_tokens: int,
+        clock: Clock,
+    ) -> None:
+        self._model = model
+        self._sampler = GuessSampler(replica.eos_token_ids, replica.vocab_size)
+        self._block_size, self._max_batch_tokens = block_size, max_batch_tokens
+        self._clock = clock
+        self._price = GuessPrice(model.share)
+        self._rates = SharedKeptRates()
+        self._kv = SharedDraftKv(block_size)
+        self._cost, self._num_decodes, self._least = StepCost(), 0, 0.0
+        self._guess_ms = 0.0
+        self._num_ready = 0
+        self._behind: list[tuple[Sequence, DraftKv]] = []
+        self._num_failures = 0
+        self._took_s = 0.0
+
+    def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
+        """See Drafter."""
+        self._cost, self._num_decodes, self._least = cost, num_decodes, least
+        self._guess_ms = self._price.token_ms(self._num_ready or max(1, num_decodes), cost)
+        self._num_ready = 0
+        self._behind.clear()
+        self._price.note_idle()
+        self._rates.fade()
+
+    def prospect(self, request: Request, sequence: Sequence, most: int) -> Prospect:
+        """See Drafter."""
+        num_known = len(sequence.token_ids)
+        most = min(most, self._model.max_context_tokens - num_known)
+        if most <= 0 or self._num_failures >= MAX_FAILURES:
+            return NOTHING
+        kv = self._kv_of(sequence)
+        chances = kv.rates.chances(most, self._least)
+        if num_known - kv.num_read <= MOST_LAG:
+            self._num_ready += 1
+            return Prospect(chances, self._guess_ms)
+        if self._is_worth_reading(num_known - kv.num_read, chances, most, num_known):
+            self._behind.append((sequence, kv))
+        return NOTHING
+
+    def draft(self, wanted: Ordered[Wanted]) -> list[Draft]:
+        """See Drafter."""
+        began_s = self._clock()
+        makings = [Making.of(one) for one in wanted]
+        longest_first = sorted(makings, key=lambda making: making.num_tokens, reverse=True)
+        try:
+            self._guess(longest_first)
+        except Exception:
+            self._fail()
+            return [Draft([], [], drafter=self.kind) for _ in wanted]
+        finally:
+            self._took_s += self._clock() - began_s
+        return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
+
+    def settle(self) -> None:
+        """See Drafter: reads of sequences that are behind."""
+        if not self._behind:
+            return
+        began_s = self._clock()
+        try:
+            num_tokens = self._read_on()
+        except Exception:
+            self._fail()
+            num_tokens = 0
+        self._behind.clear()
+        took_s = self._clock() - began_s
+        self._took_s += took_s
+        if num_tokens:
+            self._price.note_reading(num_tokens, took_s * 1e3)
+
+    def take_s(self) -> float:
+        """See Drafter."""
+        took_s, self._took_s = self._took_s, 0.0
+        return took_s
+
+    def _kv_of(self, sequence: Sequence) -> DraftKv:
+        """As the tokens that are known now make it."""
+        kv, lease = sequence.draft_kv, sequence.blocks
+        if kv is not None and kv.is_of(lease, self._block_size, era=self._kv.era):
+            kv.rates.fade()
+            kv.settle(sequence.token_ids, self._block_size)
+            return kv
+        rates = OwnKeptRates(self._rates) if kv is None else kv.rates
+        names = sequence.names(self._block_size)
+        num_read = self._kv.prefix_tokens(lease.block_ids, names)
+        kv = DraftKv(lease, min(num_read, len(sequence.token_ids) - 1), rates, era=self._kv.era)
+        sequence.draft_kv = kv
+        return kv
+
+    def _is_worth_reading(
+        self, num_tokens: int, chances: Ordered[float], most: int, context: int
+    ) -> bool:
+        """Whether drafts of what is left would save more than reading what is there takes."""
+        gain = speedup(
+            chances,
+            self._cost,
+            num_decodes=self._num_decodes,
+            context=context,
+            guess_ms=self._guess_ms,
+        )
+        if gain <= LEAST_GAIN:
+            return False
+        left_ms = min(most, LIKELY_LEFT) * self._cost.decodes_ms(self._num_decodes)
+        return (1 - 1 / gain) * left_ms > num_tokens * self._price.read_ms(self._cost)
+
+    def _guess(self, makings: list[Making]) -> None:
+        """`makings`: the longest first, so that those that go on are the first ones."""
+        began_s = self._clock()
+        rows = [self._begin(making) for making in makings]
+        logits = self._model.runner.forward(reading(rows, self._block_size, wants_logits=True))
+        for row, making in zip(rows, makings, strict=True):
+            self._note_read(making.sequence, row)
+        tables, num_rounds = block_tables(rows), 1
+        places = np.array([row.end for row in rows], dtype=np.int64)  # [num_seqs]
+        num_rows = sum(len(row.token_ids) for row in rows)
+        self._sampler.guess(logits, makings)
+        while going := [i for i, making in enumerate(makings) if not making.is_over]:
+            tokens = self._clamped([makings[i].guesses[-1] for i in going])
+            batch = guessing(
+                tokens, places[going] + num_rounds - 1, tables[going], self._block_size
+            )
+            logits = self._model.runner.forward(batch)
+            self._sampler.guess(logits, [makings[i] for i in going])
+            num_rounds, num_rows = num_rounds + 1, num_rows + len(going)
+        for making in makings:
+            assert making.sequence.draft_kv is not None, "prospect was asked for"
+            making.sequence.draft_kv.guessed(making.guesses)
+        self._price.note_drafts(num_rounds, num_rows, (self._clock() - began_s) * 1e3, self._cost)
+
+    def _begin(self, making: Making) -> ReadRow:
+        """What is read before the first guess; blocks reach as far as guesses are written."""
+        sequence, kv = making.sequence, making.sequence.draft_kv
+        assert kv is not None, "prospect was asked for"
+        end = len(sequence.token_ids) + making.num_tokens - 1
+        block_ids = sequence.blocks.block_ids[: -(-end // self._block_size)]
+        self._kv.begin(block_ids, kv.num_read, end)
+        return ReadRow(self._clamped(sequence.token_ids[kv.num_read :]), kv.num_read, block_ids)
+
+    def _read_on(self) -> int:
+        """Returns how many tokens were read."""
+        rows, sequences = list[ReadRow](), list[Sequence]()
+        left = self._read_limit()
+        for sequence, kv in self._behind:
+            num_tokens = min(left, sequence.num_computed - kv.num_read)
+            if num_tokens <= 0 or sequence.lease is not kv.lease:
+                continue  # it was preempted for others
+            end = kv.num_read + num_tokens
+            block_ids = kv.lease.block_ids[: -(-end // self._block_size)]
+            self._kv.begin(block_ids, kv.num_read, end)
+            tokens = self._clamped(sequence.token_ids[kv.num_read : end])
+            rows.append(ReadRow(tokens, kv.num_read, block_ids))
+            sequences.append(sequence)
+            left -= num_tokens
+        if not rows:
+            return 0
+        self._model.runner.forward(reading(rows, self._block_size, wants_logits=False))
+        for sequence, row in zip(sequences, rows, strict=True):
+            self._note_read(sequence, row)
+        return sum(len(row.token_ids) for row in rows)
+
+    def _read_limit(self) -> int:
+        read_ms = self._price.read_ms(self._cost)
+        in_time = READ_FACTOR * self._cost.decodes_ms(self._num_decodes) / read_ms if read_ms else 0
+        return min(max(FEWEST_READ, int(in_time)), self._max_batch_tokens)
+
+    def _note_read(self, sequence: Sequence, row: ReadRow) -> None:
+        kv = sequence.draft_kv
+        assert kv is not None, "nothing is read without a record"
+        names = sequence.names(self._block_size)
+        self._kv.done(row.block_ids, names, row.first, row.end)
+        kv.read(row.end, self._block_size)
+
+    def _clamped(self, token_ids: list[int]) -> list[int]:
+        """Tokens beyond the draft's vocabulary, which is smaller then, are read as its last."""
+        last = self._model.vocab_size - 1
+        return [min(token, last) for token in token_ids]
+
+    def _fail(self) -> None:
+        """Whatever was read is in doubt; requests go on without."""
+        self._kv.doubt_all()
+        self._num_failures += 1
+        _LOG.exception(
+            "the draft model has failed; its guesses are left out",
+            draft_model=self._model.name,
+            is_for_good=self._num_failures >= MAX_FAILURES,
+        )

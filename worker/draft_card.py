@@ -1,0 +1,41 @@
+"""The model that a worker's engine guesses coming tokens by, where it has one."""
+
+from __future__ import annotations
+
+from cluster.common_options import ModelOptions
+from cluster.config import WorkerOptions
+from cluster.errors import ConfigError
+from cluster.identity import Role
+from cluster.models.cache.find_card import find_card
+from cluster.models.card import ModelCard
+from cluster.models.text.same_tokens import spell_alike
+from cluster.process.thread_call import in_thread
+from cluster.speculation import SPECULATION_WORDS, draft_model_of
+
+
+async def find_draft(options: WorkerOptions, target: ModelCard) -> ModelCard | None:
+    """The card of the model that guesses for `target`, fetched when it is not here; None: no model
+    does, or nobody decodes here. Raises ConfigError for one that cannot, and a ModelError."""
+    source = draft_model_of(options.engine.speculation)
+    if source is None or options.role is not Role.DECODE:
+        return None
+    return await in_thread("model-fetch", lambda: find_draft_card(source, target))
+
+
+def find_draft_card(source: str, target: ModelCard) -> ModelCard:
+    """Blocking: may download. Raises ConfigError for a model that is not there, or that spells text
+    in other tokens, and a ModelError."""
+    try:
+        card = find_card(ModelOptions(model=source))
+    except ConfigError as error:
+        raise ConfigError(
+            f"speculation is none of {', '.join(SPECULATION_WORDS)}, and no model: {error.message}",
+            param="speculation",
+        ) from error
+    if not spell_alike(target, card):
+        raise ConfigError(
+            f"speculation by {card.name} cannot be had: its tokens are not those of {target.name}; "
+            "choose a smaller model of the same family, ngram or off",
+            param="speculation",
+        )
+    return card
