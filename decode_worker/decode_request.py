@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from cluster.adapter import check_digest
 from cluster.deadline import Deadline
 from cluster.errors import (
     Cancelled,
@@ -287,4 +288,5 @@ def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) ->
         asked_s=submit.asked_s if submit.HasField("asked_s") else None,
         resume=[begun_from_wire(begun) for begun in submit.resume],
         prediction=list(submit.prediction),
+        adapter=check_digest(submit.adapter) if submit.adapter else "",
     )

@@ -28,6 +28,7 @@ class RaggedBatch:
     num_decodes: int  # the first sequences, one query token each
     max_query_len: int
     max_context_len: int
+    adapters: torch.Tensor | None = None  # int32 [num_tokens]: slots; None: no row has one
 
     def to(self, device: torch.device) -> RaggedBatch:
         """The same on another device; each tensor is a copy of its own."""
@@ -40,4 +41,5 @@ class RaggedBatch:
             context_lens=self.context_lens.to(device),
             block_tables=self.block_tables.to(device),
             logit_rows=self.logit_rows.to(device),
+            adapters=None if self.adapters is None else self.adapters.to(device),
         )

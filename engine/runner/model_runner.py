@@ -13,6 +13,7 @@ from engine.contract.messages import Frame, Loaded
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
+from engine.runner.adapters import AdapterRanks
 from engine.runner.other_ranks import GroupTurn, OtherRanks
 from engine.sampling.logits import SamplingRow
 
@@ -101,6 +102,8 @@ class Replica:
     load_phases_ms: dict[str, float] = field(default_factory=dict)
     batch_device: torch.device | None = None
     """Where the runner takes its batches; None: where the pool is."""
+    adapters: AdapterRanks | None = None
+    """None: none are loaded."""
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""
     group_turn: GroupTurn = ALONE

@@ -25,11 +25,13 @@ from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
+from engine.model.adapters.rank_adapters import Agree, RankAdapters
 from engine.model.decoder import Decoder
 from engine.model.experts.rebalancer import MAX_MOVES
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.open_checkpoint import fitted_split
+from engine.runner.adapters import AdapterRanks, OwnAdapters, room_for_adapters
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
 from engine.runner.gpu_formats import weights_on
@@ -67,6 +69,11 @@ class LoadedPart:
         """Of the blocks of all ranks."""
         return BlockHomes(self.size.portion.num_homes, self.num_blocks)
 
+    def rank_adapters(self, agree: Agree) -> RankAdapters | None:
+        """What follows words of adapters; None: none are loaded. Once."""
+        bank = self.decoder.bank
+        return None if bank is None else RankAdapters(bank, agree)
+
 
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
@@ -102,6 +109,7 @@ def load_part(
         weights=weights,
         max_context_tokens=max(size.context_tokens, size.layout.block_size),  # for the warm-up
         place=portion.place_of(size.split),
+        adapters=room_for_adapters(spec.options, size.split),
     )
     portion.await_others()
     size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
@@ -131,8 +139,15 @@ def finish_replica(
         eos_token_ids=spec.card.eos_token_ids,
         max_context_tokens=min(size.context_tokens, num_blocks * size.layout.block_size),
         num_homes=part.homes.num_homes,
+        adapters=_own_adapters(part),
         load_phases_ms=phases.finish(),
     )
+
+
+def _own_adapters(part: LoadedPart) -> AdapterRanks | None:
+    """Of a replica that is all in this process."""
+    own, bank = part.rank_adapters(lambda number: number), part.decoder.bank
+    return None if own is None or bank is None else OwnAdapters(own, bank.room)
 
 
 def _scratch_blocks(part: LoadedPart) -> list[int]:
@@ -217,6 +232,7 @@ class ReplicaSize:
             num_sharing=self.portion.num_sharing(self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
+            num_adapter_ranks=0 if spec.options.adapters is None else spec.options.adapter_ranks,
             num_moves=0 if spec.options.expert_rebalance_interval_s is None else MAX_MOVES,
         )
 

@@ -17,6 +17,7 @@ from cluster.process.loop_share import LoopShare
 from cluster.rpc import RpcServer
 from cluster.world import World
 from protos import fleet_watch_pb2_grpc, membership_pb2_grpc, router_admin_pb2_grpc
+from router.control.adapter_orders import AdapterOrders
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.control.fleet_watch import WATCH_SERVICE_NAME
 from router.control.join_rules import JoinRules, OwnModel
@@ -35,6 +36,7 @@ from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.sending import Sending
 from router.fairness.shares import Shares
+from router.fleet.adapters import FleetAdapters
 from router.fleet.event_followers import EventFollowers
 from router.fleet.first_look import FirstLook
 from router.fleet.fleet import Fleet
@@ -90,6 +92,8 @@ class FleetPlane:
         self.estimates = estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
+        self.adapters = FleetAdapters(self.fleet)
+        self.adapter_orders = AdapterOrders(self.fleet, world.dialer)
         watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         self.admission = admission = self._new_admission(options, world)

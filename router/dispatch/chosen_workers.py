@@ -121,6 +121,7 @@ class ChosenWorkers(msgspec.Struct, frozen=True):
             asked_s=request.limits.asked_s,
             resume=map(begun_to_wire, request.resume),
             prediction=request.prediction,
+            adapter=request.adapter_digest,
         )
 
     def _uncached(self, item: FleetMember, num_prompt_tokens: int) -> int:

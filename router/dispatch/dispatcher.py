@@ -193,6 +193,7 @@ class Dispatcher:
             self._rules,
             request.first_part,
             has_grammar=request.sampling.grammar is not None,
+            adapter=request.adapter_digest,
         )
         others = Others(self._evacuation, self._admission.preemption)
         journey = Journey(request, choices, attempts, clock, place, others)

@@ -13,6 +13,7 @@ from cluster.block_hash import chain_names, pack_tokens
 from engine.memory.lease import BlockLease
 from engine.sampling.grammars.constraint import Constraint
 from engine.step.drafting.drafter import Drafter
+from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.lifecycle import Life
 
 
@@ -21,6 +22,7 @@ class Sequence:
 
     __slots__ = (
         "_names",
+        "adapter",
         "arrival",
         "cache_root",
         "choice",
@@ -52,6 +54,8 @@ class Sequence:
         self.constraint: Constraint | None = None
         """Its answer's grammar, from the first mask on: a function of the tokens, so forks and
         preempted ones need nothing of it."""
+        self.adapter: AdapterUse | None = None
+        """What computes it beside the model; None: nothing does."""
         self.drafter: Drafter | None = None
         """Guesses its next tokens; None: nobody does, or not yet."""
         self._names: list[bytes] = []
@@ -75,6 +79,11 @@ class Sequence:
     def num_remaining(self) -> int:
         """Tokens without KV."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def adapter_slot(self) -> int:
+        """What its rows are computed with; 0: the model alone."""
+        return 0 if self.adapter is None else self.adapter.slot or 0
 
     @property
     def blocks(self) -> BlockLease:
@@ -109,6 +118,7 @@ class Sequence:
         )
         other.choice = choice
         other.num_computed = self.num_computed
+        other.adapter = self.adapter
         other.lease = self.blocks.fork(self.request_id)
         other._names = list(self._names)
         return other
