@@ -71,6 +71,7 @@ class AdapterBank:
         """Memory of the stacks."""
         return sum(part.num_bytes for part in self._parts.values())
 
+    @torch.inference_mode()
     def write(self, module: str, start: int, down: torch.Tensor, up: torch.Tensor) -> None:
         """Puts a module's part of an adapter, down [rank, own inputs] and up [own outputs, rank]
         with its scale, to the ranks from `start` on, which are nobody's."""
@@ -78,6 +79,7 @@ class AdapterBank:
         part.down[run].copy_(down)
         part.up[run].copy_(up.T)
 
+    @torch.inference_mode()
     def place(self, slot: int, start: int, ranks: Mapping[str, int]) -> None:
         """From now on rows of the slot are those of the adapter that was written there."""
         assert slot != NO_ADAPTER, "the first slot is that of rows without an adapter"

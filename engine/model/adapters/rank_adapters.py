@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
-import torch
 
 from cluster.errors import SplitserveError
 from engine.model.adapters.bank import AdapterBank
@@ -91,7 +90,6 @@ class _Reading:
         """Waits for its end."""
         self._thread.join()
 
-    @torch.inference_mode()
     def _run(self) -> None:
         word = self.word
         try:

@@ -37,7 +37,7 @@ struct Rows {
 };
 
 // Some rows of one slot, at one part.
-struct Task {
+struct RowTask {
   const int32_t* rows;
   int64_t num_rows;
   const AdapterPart* part;
@@ -46,7 +46,7 @@ struct Task {
 
 // made[r][rank] of R rows: J ranks side by side, so that chains fill the pipeline where rows are few.
 template <class E, int R, int J>
-void shrink(const Task& task, const Word* const (&x)[R], int64_t num_words, float* made) {
+void shrink(const RowTask& task, const Word* const (&x)[R], int64_t num_words, float* made) {
   const auto* down = static_cast<const Word*>(task.part->down) + task.first_rank * num_words;
   for (int64_t first = 0; first < task.num_ranks; first += J) {
     const Word* rank[J];
@@ -77,7 +77,7 @@ void shrink(const Task& task, const Word* const (&x)[R], int64_t num_words, floa
 
 // Adds the made ranks to 16 V columns of R rows at a time.
 template <class E, int R, int V>
-void expand(const Task& task, typename E::Value* const (&out)[R], const float* made) {
+void expand(const RowTask& task, typename E::Value* const (&out)[R], const float* made) {
   using Value = typename E::Value;
   const int64_t width = task.part->width;
   const Value* up = static_cast<const Value*>(task.part->up) + task.first_rank * width;
@@ -114,7 +114,7 @@ void expand(const Task& task, typename E::Value* const (&out)[R], const float* m
 }
 
 template <class E, int R>
-void run_task(const Rows& all, const Task& task, int64_t num_words) {
+void run_task(const Rows& all, const RowTask& task, int64_t num_words) {
   using Value = typename E::Value;
   constexpr int kBeside = R <= 2 ? 8 : R <= 4 ? 4 : 2;
   thread_local ScratchMemory memory;
@@ -145,9 +145,9 @@ void order_rows(const int32_t* slots, const int64_t* tokens, int64_t num_rows,
 }
 
 template <class E>
-void add(const Rows& all, int64_t in_width, const std::vector<Task>& tasks, int num_threads) {
+void add(const Rows& all, int64_t in_width, const std::vector<RowTask>& tasks, int num_threads) {
   parallel_for(static_cast<int64_t>(tasks.size()), num_threads, [&](int64_t at) {
-    const Task& task = tasks[at];
+    const RowTask& task = tasks[at];
     with_count<kMostRows>(task.num_rows, [&](auto count) {
       run_task<E, decltype(count)::value>(all, task, in_width / E::kPerWord);
     });
@@ -166,7 +166,7 @@ extern "C" void splitserve_add_adapters(int32_t dtype, const void* x, int64_t in
                                         int32_t num_threads) {
   using namespace splitserve;
   thread_local std::vector<int32_t> of_row, rows;
-  thread_local std::vector<Task> tasks;
+  thread_local std::vector<RowTask> tasks;
   order_rows(slots, tokens, num_rows, of_row, rows);
   tasks.clear();
   const auto count = static_cast<int64_t>(rows.size());
