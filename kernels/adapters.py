@@ -84,8 +84,7 @@ class AdapterSite:
 
 AddAdaptersKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, AdapterSite, int], None]
 """x [num_rows, in], out [num_rows, out], in place; slots int32 [num_rows]; the site; rows of the
-longest sequence in the step, which says whether it decodes or has prompts: the numbers are the
-same. A row's result does not depend on the other rows."""
+longest sequence in the step, by which a kernel may choose its way."""
 
 
 def check_adapters(

@@ -51,8 +51,9 @@ class Decoder:
         adapters: AdapterRoom | None = None,
         progress: PhaseProgress = silent,
     ) -> None:
-        """`adapters`: None: no row of a step has one. `collective`: of the ranks that share the matrices, an ExpertCollective where they
-        exchange rows; None: this rank has all of them. `logits_at`: see RankPlace."""
+        """`adapters`: None: no row of a step has one. `collective`: of the ranks that share the
+        matrices, an ExpertCollective where they exchange rows; None: this rank has all of them.
+        `logits_at`: see RankPlace."""
         _check_ranks(weights.split.rank, collective)
         self.config, self.split = weights.config, weights.split
         self._logits_at = logits_at

@@ -92,6 +92,7 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
 def triton_set() -> KernelSet:
     """The Triton kernels, with cuBLAS behind products with plain weights."""
     from kernels.triton import (
+        add_adapters,
         experts,
         gated_mul,
         head_norm,
@@ -117,4 +118,5 @@ def triton_set() -> KernelSet:
         route_experts=route_experts.route_experts,
         write_latent=write_latent.write_latent,
         latent_attention=latent_attention.latent_attention,
+        add_adapters=add_adapters.add_adapters,
     )
