@@ -70,13 +70,17 @@ class AdapterShelf:
     async def follow(self) -> None:
         """Looks again and again, until it is cancelled."""
         while True:
-            try:
-                found = await in_thread("adapters", partial(scan, self._root))
-            except OSError as error:
-                _log.warning("the folder of adapters cannot be read", cause=str(error))
-            else:
-                await self._take(found)
+            await self.look()
             await self._sleep(LOOK_INTERVAL_S)
+
+    async def look(self) -> None:
+        """Once. A root that cannot be read at this moment changes nothing."""
+        try:
+            found = await in_thread("adapters", partial(scan, self._root))
+        except OSError as error:
+            _log.warning("the folder of adapters cannot be read", cause=str(error))
+        else:
+            await self._take(found)
 
     async def load(self, name: str, path: str) -> str:
         """An operator's order: the digest that the name stands for from now on. Raises
