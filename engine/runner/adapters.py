@@ -10,7 +10,7 @@ from cluster.errors import ConfigError
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import RowSharing
 from engine.model.adapters.bank import AdapterRoom
-from engine.model.adapters.rank_adapters import Progress, RankAdapters
+from engine.model.adapters.rank_adapters import RankAdapters, Staged
 from engine.model.adapters.words import AdapterWord, pack
 
 MAX_SLOTS: Final = 257
@@ -28,7 +28,7 @@ class AdapterRanks(Protocol):
     def failure(self) -> str:
         """Why what was settled last has failed, as far as it is known here."""
 
-    def follow(self, word: AdapterWord) -> Progress:
+    def follow(self, word: AdapterWord) -> Staged:
         """What came of it, at all ranks. Raises RankLost."""
 
 
@@ -43,7 +43,7 @@ class OwnAdapters:
         """See AdapterRanks."""
         return self._own.failure
 
-    def follow(self, word: AdapterWord) -> Progress:
+    def follow(self, word: AdapterWord) -> Staged:
         """See AdapterRanks."""
         return self._own.follow(word)
 
@@ -67,7 +67,7 @@ class GroupAdapters(OwnAdapters):
         """See AdapterRanks."""
         return self._own.failure or "another rank could not read it; its log has the cause"
 
-    def follow(self, word: AdapterWord) -> Progress:
+    def follow(self, word: AdapterWord) -> Staged:
         """See AdapterRanks."""
         try:
             self._tell(pack(word))

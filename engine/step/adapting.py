@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from cluster.deadline import Clock
 from cluster.errors import AdapterGone
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
-from engine.model.adapters.rank_adapters import Progress
-from engine.model.adapters.words import Clear, Settle, Stage
+from engine.model.adapters.rank_adapters import Staged
+from engine.model.adapters.words import ClearAdapter, SettleAdapter, StageAdapter
 from engine.runner.adapters import AdapterRanks
 from engine.step.adapter_runs import AdapterRuns
 from engine.step.requests.adapter_use import AdapterUse
@@ -183,7 +183,7 @@ class Adapting:
         slot = self._free_slots.pop()
         self._resident[command.digest] = _Resident(slot, start)
         self._staged, self._settle_s = command.digest, self._clock()
-        word = Stage(
+        word = StageAdapter(
             root=command.root,
             folder=command.folder,
             digest=command.digest,
@@ -208,11 +208,11 @@ class Adapting:
         if digest is None or self._clock() < self._settle_s:
             return
         self._settle_s = self._clock() + SETTLE_INTERVAL_S
-        progress = self._ranks.follow(Settle())
-        if progress is Progress.READING:
+        progress = self._ranks.follow(SettleAdapter())
+        if progress is Staged.READING:
             return
         self._staged = None
-        if progress is Progress.READ:
+        if progress is Staged.READ:
             self._resident[digest].is_placed = True
             self._tell(digest)
             self._drop_left(digest)
@@ -238,7 +238,7 @@ class Adapting:
     def _drop(self, digest: str) -> None:
         item = self._resident.pop(digest)
         if item.is_placed:
-            self._ranks.follow(Clear(item.slot))
+            self._ranks.follow(ClearAdapter(item.slot))
         self._runs.give_back(item.start)
         self._free_slots.append(item.slot)
 

@@ -92,8 +92,6 @@ class FleetPlane:
         self.estimates = estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
-        self.adapters = FleetAdapters(self.fleet)
-        self.adapter_orders = AdapterOrders(self.fleet, world.dialer)
         watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         self.admission = admission = self._new_admission(options, world)
@@ -129,6 +127,11 @@ class FleetPlane:
         return self._index
 
     @property
+    def adapter_orders(self) -> AdapterOrders:
+        """For who loads adapters over HTTP."""
+        return AdapterOrders(self.fleet, self._world.dialer)
+
+    @property
     def passing(self) -> Passing | None:
         """For a gateway that sends requests by itself; None: there is no vLLM server."""
         return None if self._vllm is None else Passing(self.source, self._sending, self._vllm)
@@ -155,14 +158,14 @@ class FleetPlane:
         for role in Role:
             self.metrics.watch_members(role.value, partial(self._num_members, role))
         self.metrics.watch_states(self._standings)
-        return Fleet(
-            self.store,
-            estimates,
-            self._background,
+        fleet = Fleet(
+            *(self.store, estimates, self._background),
             followers=self._followers,
             sessions=Sessions(world, self._background, self._adapters),
             time=time,
         )
+        self.adapters = FleetAdapters(fleet)
+        return fleet
 
     def _vllm_fleet(self, options: RouterOptions, fronted: FrontedModel | None) -> VllmFleet | None:
         """None where no vLLM servers are named. Raises ConfigError."""

@@ -8,16 +8,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 import httpx
 import pytest
 import torch
 
 from cluster.join_token import operators_token
+from cluster.models.adapters.files import read_adapter
 from cluster.models.cache.store import ModelStore
 from protos import inference_pb2, inference_pb2_grpc
 from tests.adapter_files import merge, random_tensors, save_adapter
 from tests.fleet.one_fleet import ENGINE
+from tests.fleet.put_directly import greedy_submit, members_of, submit_alone
 from tests.fleet.support import Fleet, fleet_channel, running_fleet, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -109,7 +112,7 @@ def order(fleet: Fleet, verb: str, token: str | None, **body: str) -> httpx.Resp
     )
 
 
-def test_texts_are_those_of_merged_weights_through_both_pools(fleet, reference, truth) -> None:
+def test_texts_are_those_of_merged_weights(fleet, reference, truth) -> None:
     base = base_name(fleet)
     assert listed(fleet) == {base: None, "one": base, "two": base}
     decode = reference.tokenizer.decode
@@ -117,9 +120,26 @@ def test_texts_are_those_of_merged_weights_through_both_pools(fleet, reference, 
         found = answer(fleet, model, timings=True)
         assert found.status_code == 200, found.text
         assert found.json()["choices"][0]["text"] == decode(truth(seed))
-    fresh = answer(fleet, "two", timings=True, cache_salt="nobody's").json()
-    assert fresh["splitserve"]["prefill_worker"] == "prefill-0"
-    assert fresh["choices"][0]["text"] == decode(truth(2))
+
+
+async def test_a_prompt_is_prefilled_elsewhere_by_the_same_version(
+    fleet, reference, truth, folder
+) -> None:
+    config = ModelStore().resolve("smollm2").config
+    digest = read_adapter(folder, folder / "two", config).digest
+    prompt, chance = reference.tokenizer(PROMPT)["input_ids"], Random(3)
+    async with fleet_channel(fleet.grpc_address) as router:
+        members = {member.worker_id: member for member in await members_of(router)}
+    async with fleet_channel(members["decode-0"].address) as channel:
+        for adapter, code in ((digest, ""), ("0" * 32, "adapter_gone")):
+            submit = greedy_submit(prompt, MAX_TOKENS, [members["prefill-0"]], chance)
+            submit.adapter = adapter
+            tokens, ended = await submit_alone(channel, members["decode-0"], submit)
+            assert ended.error.code == code
+            if not code:
+                assert tokens == truth(2)
+                assert ended.timing.prefill_worker == "prefill-0"
+                assert ended.timing.kv_bytes > 0
 
 
 async def test_grpc_asks_by_the_same_names(fleet, reference, truth) -> None:

@@ -1,7 +1,7 @@
 """One rank's part in loading adapters: what it does when a word of the conductor comes.
 
-Stage -> reading, in a thread of its own -> read | failed, with the cause
-Settle -> of all ranks the least: READING: not yet; FAILED: nobody has it; READ: placed
+StageAdapter -> reading, in a thread of its own -> read | failed, with the cause
+SettleAdapter -> of all ranks the least: READING: not yet; FAILED: nobody has it; READ: placed
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 from cluster.errors import SplitserveError
 from engine.model.adapters.bank import AdapterBank
 from engine.model.adapters.reading import read_into
-from engine.model.adapters.words import AdapterWord, Clear, Settle, Stage
+from engine.model.adapters.words import AdapterWord, ClearAdapter, SettleAdapter, StageAdapter
 
 _LOG = structlog.get_logger()
 
@@ -24,7 +24,7 @@ Agree = Callable[[int], int]
 """A number of this rank -> the smallest of all ranks'. Each calls it for the same word."""
 
 
-class Progress(enum.IntEnum):
+class Staged(enum.IntEnum):
     """Of what was staged; the least of all ranks counts."""
 
     FAILED = 0
@@ -44,24 +44,24 @@ class RankAdapters:
         """Why the one that was settled last could not be read here; empty: it could."""
         return "" if self._reading is None else self._reading.failure
 
-    def follow(self, word: AdapterWord) -> Progress:
+    def follow(self, word: AdapterWord) -> Staged:
         """Returns at once, but for a collective."""
         match word:
-            case Stage():
+            case StageAdapter():
                 self._reading = _Reading(self._bank, word)
-            case Settle():
+            case SettleAdapter():
                 return self._settle()
-            case Clear():
+            case ClearAdapter():
                 self._bank.clear(word.slot)
-        return Progress.READING
+        return Staged.READING
 
-    def _settle(self) -> Progress:
+    def _settle(self) -> Staged:
         reading = self._reading
         assert reading is not None, "what is settled was staged"
-        outcome = Progress(self._agree(int(reading.progress)))
-        if outcome is Progress.FAILED and reading.progress is Progress.READING:
+        outcome = Staged(self._agree(int(reading.progress)))
+        if outcome is Staged.FAILED and reading.progress is Staged.READING:
             reading.join()  # it must not write to ranks that become another adapter's
-        if outcome is Progress.READ:
+        if outcome is Staged.READ:
             word = reading.word
             self._bank.place(word.slot, word.start, reading.ranks)
         return outcome
@@ -70,7 +70,7 @@ class RankAdapters:
 class _Reading:
     """One staging, and its thread."""
 
-    def __init__(self, bank: AdapterBank, word: Stage) -> None:
+    def __init__(self, bank: AdapterBank, word: StageAdapter) -> None:
         self.word = word
         self.ranks: dict[str, int] = {}
         self.failure = ""
@@ -80,11 +80,11 @@ class _Reading:
         self._thread.start()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> Staged:
         """At this moment."""
         if self.failure:
-            return Progress.FAILED
-        return Progress.READ if self._is_read else Progress.READING
+            return Staged.FAILED
+        return Staged.READ if self._is_read else Staged.READING
 
     def join(self) -> None:
         """Waits for its end."""

@@ -83,11 +83,11 @@ class DecodeMemory:
 
     def _write_adapters(self, sequences: Ordered[Sequence]) -> bool:
         """Whether any sequence has one."""
-        slots = [sequence.adapter_slot for sequence in sequences]
-        if not any(slots):
+        if all(sequence.adapter is None for sequence in sequences):
             return False
-        for row, slot in enumerate(slots):
-            self._slots_of_adapters[row] = slot
+        for row, sequence in enumerate(sequences):
+            use = sequence.adapter
+            self._slots_of_adapters[row] = 0 if use is None else use.slot or 0
         return True
 
     def _batch(self, longest: int, *, has_adapters: bool = False) -> RaggedBatch:

@@ -9,8 +9,8 @@ import pytest
 from cluster.errors import AdapterGone
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.model.adapters.bank import AdapterRoom
-from engine.model.adapters.rank_adapters import Progress
-from engine.model.adapters.words import AdapterWord, Clear, Settle, Stage
+from engine.model.adapters.rank_adapters import Staged
+from engine.model.adapters.words import AdapterWord, ClearAdapter, SettleAdapter, StageAdapter
 from engine.step.adapting import Adapting
 from engine.step.requests.adapter_use import AdapterUse
 
@@ -21,27 +21,27 @@ class ScriptedRanks:
     def __init__(self, num_ranks: int = 32, num_slots: int = 9) -> None:
         self.room = AdapterRoom(num_ranks=num_ranks, num_slots=num_slots)
         self.failure = ""
-        self.progress = Progress.READ
-        self.staged: Stage | None = None
-        self.placed: dict[int, Stage] = {}
+        self.progress = Staged.READ
+        self.staged: StageAdapter | None = None
+        self.placed: dict[int, StageAdapter] = {}
 
-    def follow(self, word: AdapterWord) -> Progress:
+    def follow(self, word: AdapterWord) -> Staged:
         match word:
-            case Stage():
+            case StageAdapter():
                 assert self.staged is None, "one at a time"
                 assert word.slot not in self.placed and word.slot != 0
                 self.staged = word
-            case Settle():
+            case SettleAdapter():
                 staged = self.staged
                 assert staged is not None
-                if self.progress is not Progress.READING:
+                if self.progress is not Staged.READING:
                     self.staged = None
-                if self.progress is Progress.READ:
+                if self.progress is Staged.READ:
                     self.placed[staged.slot] = staged
                 return self.progress
-            case Clear():
+            case ClearAdapter():
                 del self.placed[word.slot]
-        return Progress.READING
+        return Staged.READING
 
 
 class Clock:
@@ -123,11 +123,11 @@ def test_none_goes_under_a_request_that_has_it_and_who_lacks_room_is_not_passed(
 
 def test_who_waits_for_files_is_passed(adapting: Adapting, ranks: ScriptedRanks) -> None:
     known(adapting, ("a", 8))
-    ranks.progress = Progress.READING
+    ranks.progress = Staged.READING
     known(adapting, ("b", 8))
     slow, quick = adapting.enter("b"), adapting.enter("a")
     assert slow.slot is None and quick.slot is not None
-    ranks.progress = Progress.READ
+    ranks.progress = Staged.READ
     adapting.turn()
     assert slow.slot is not None
 
@@ -151,7 +151,7 @@ def test_files_that_cannot_be_read_fail_who_waits_and_nobody_else(
 ) -> None:
     known(adapting, ("a", 16), ("b", 16), ("c", 16))
     adapting.take_news()
-    ranks.progress, ranks.failure = Progress.FAILED, "the files have changed"
+    ranks.progress, ranks.failure = Staged.FAILED, "the files have changed"
     use = adapting.enter("c")
     adapting.turn()
     assert use.slot is None
@@ -185,7 +185,7 @@ def test_whatever_comes_slots_are_right_and_nothing_is_lost(seed: int) -> None:
         runs = sorted((stage.start, sizes[stage.digest]) for stage in ranks.placed.values())
         assert all(a + size <= b for (a, size), (b, _) in zip(runs, runs[1:], strict=False))
         assert adapting.check_invariants() == []
-    ranks.progress = Progress.READ
+    ranks.progress = Staged.READ
     for use in uses:
         use.leave()
     for digest in sizes:
@@ -204,7 +204,7 @@ def _random_command(
     loaded: set[str],
 ) -> None:
     digest = chance.choice(list(sizes))
-    ranks.progress = chance.choices(list(Progress), weights=(1, 4, 8))[0]
+    ranks.progress = chance.choices(list(Staged), weights=(1, 4, 8))[0]
     match chance.choice(["load", "unload", "enter", "enter", "leave", "leave", "turn"]):
         case "load":
             adapting.load(LoadAdapter(digest=digest, root="/r", folder="/r/x", rank=sizes[digest]))
