@@ -247,7 +247,7 @@ class Engine:
             if request.deadline.has_passed:
                 error = deadline_passed(request.body.asked_s)
                 self._writer.end(request, SequenceState.EXPIRED, error)
-            elif (failure := request.error) is not None:
+            elif request.waits_on_others and (failure := request.error) is not None:
                 self._writer.fail(request, failure)
             elif request.goes_local:
                 self._commands.turn_local_if_free(request)

@@ -59,6 +59,8 @@ class Request:
         """What every choice must be."""
         self.adapter: AdapterUse | None = None
         """None: the model alone."""
+        self.waits_on_others = False
+        """It has a grammar or an adapter, which may fail."""
         self.delivered: set[int] = set()
         """Indices of prompt blocks whose KV arrived."""
         self.num_to_compute = body.num_known_tokens

@@ -73,12 +73,12 @@ class RequestTable:
 
     def constrain(self, request: Request, grammar: CompiledGrammar) -> None:
         """A request that has just been added: it waits until the grammar is ready."""
-        request.grammar = grammar
+        request.grammar, request.waits_on_others = grammar, True
         self.num_constrained += 1
 
     def adapt(self, request: Request, use: AdapterUse) -> None:
         """A request that has just been added: it waits until it has the adapter."""
-        request.adapter = use
+        request.adapter, request.waits_on_others = use, True
         for sequence in request.sequences:
             sequence.adapter = use
 
