@@ -4,8 +4,9 @@
                                         [--json PATH]
 
 Adapters are random, on all seven matrices of every layer, in the precision that is served. Kinds
-take turns within a round; a ratio is that of the model alone in the same round. Floor of a kind: as
-long as the model alone takes, and its adapters' matrices read once at the rate measured here.
+take turns within a round; a ratio is that of the model alone in the same round. With one thread,
+time is the thread's own on its core, which a busy machine stretches little. Floor: as long as the
+model alone takes, and its adapters' matrices read once at the rate measured here.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from safetensors.torch import save_file
 from benchmarks.bench_peers import fresh
 from benchmarks.peers.floors import measure_floors
 from benchmarks.report import Row, median_row, print_table, write_json
+from cluster.deadline import Clock
 from cluster.models.adapters.files import read_adapter
 from cluster.models.adapters.targets import adapter_targets, values_per_rank
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
 from engine.contract.adapters import LoadAdapter
-from engine.contract.commands import GenerateRequest
-from engine.offline.queue import generate
+from engine.contract.commands import GenerateRequest, Submit
 from engine.offline.replica import OfflineSetup, greedy_request, offline_spec
 from engine.process.threads import use_threads_to_load, use_threads_to_serve
 from engine.runner.replica import load_replica
@@ -78,18 +79,21 @@ def engine_with(setup: OfflineSetup, root: Path, rank: int) -> tuple[Engine, lis
     return engine, digests
 
 
-def step_ms(engine: Engine, prompts: list[list[int]], digests: Sequence[str]) -> float:
-    """Of a decode step: what a longer answer takes more than a short one."""
-    taken = []
-    for num_tokens in (1, 1 + NEW_TOKENS):
-        asked = [
-            _request(str(at), prompt, num_tokens, digests[at % len(digests)] if digests else "")
-            for at, prompt in enumerate(prompts)
-        ]
-        began_s = time.perf_counter()
-        generate(engine, asked)
-        taken.append(time.perf_counter() - began_s)
-    return (taken[1] - taken[0]) / NEW_TOKENS * 1e3
+def step_ms(
+    engine: Engine, prompts: list[list[int]], digests: Sequence[str], clock: Clock
+) -> float:
+    """Of a step in which all sequences decode: the median of an answer's."""
+    for at, prompt in enumerate(prompts):
+        digest = digests[at % len(digests)] if digests else ""
+        engine.apply(Submit(_request(str(at), prompt, 1 + NEW_TOKENS, digest)))
+    taken, num_left = list[float](), len(prompts)
+    while num_left:
+        began_s = clock()
+        frame = engine.step()
+        if len(frame.tokens) == len(prompts):
+            taken.append(clock() - began_s)
+        num_left -= len(frame.ended)
+    return median(taken) * 1e3
 
 
 def _request(name: str, prompt: list[int], num_tokens: int, digest: str) -> GenerateRequest:
@@ -109,13 +113,14 @@ def main() -> int:
     args = parser.parse_args()
     floors, chance = measure_floors(args.threads), random.Random(0)
     setup = OfflineSetup(num_threads=args.threads, weights=args.weights)
+    clock = time.thread_time if args.threads == 1 else time.perf_counter
     taken: dict[str, list[float]] = {name: [] for name in KINDS}
     with tempfile.TemporaryDirectory() as folder:
         engine, digests = engine_with(setup, Path(folder), args.rank)
         for number in range(args.rounds + 1):
             prompts = fresh(chance, BATCH, CONTEXT)
             for name, count in KINDS.items():
-                value = step_ms(engine, prompts, digests[:count])
+                value = step_ms(engine, prompts, digests[:count], clock)
                 if number:
                     taken[name].append(value)
         config = offline_spec(setup).card.config
