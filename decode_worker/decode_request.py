@@ -17,6 +17,7 @@ import msgspec
 from cluster.adapter import check_digest
 from cluster.deadline import Deadline
 from cluster.errors import (
+    AdapterGone,
     Cancelled,
     DeadlineExceeded,
     InternalError,
@@ -56,7 +57,7 @@ from worker.exchange.prefill_peers import PrefillPeers
 from worker.exchange.prefill_target import PrefillTarget
 from worker.role import RunningWorker
 
-FAULTS_OF_THE_REQUEST = (Cancelled, InvalidRequest, OutOfBlocks)
+FAULTS_OF_THE_REQUEST = (AdapterGone, Cancelled, InvalidRequest, OutOfBlocks)
 """Say nothing about the prefill worker where they happened; nor does DeadlineExceeded, when the
 request's own deadline has passed."""
 _DEADLINE_SLACK_S = 0.05

@@ -24,7 +24,7 @@ async def open_shelf(
     if (folder := options.engine.adapters) is None:
         return None
     shelf = AdapterShelf(
-        Path(folder).expanduser(),
+        Path(folder).expanduser().absolute(),
         card.config,
         engine.send,
         on_change=place.beat_soon,

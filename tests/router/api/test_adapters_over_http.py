@@ -18,10 +18,16 @@ from cluster.errors import (
     UnknownModel,
     WrongToken,
 )
+from cluster.sampling import SamplingParams
 from protos.membership_pb2 import AdapterAnswer, AdapterOutcome
 from router.api.adapter_endpoints import AdapterBodies, AdapterEndpoint
+from router.front.generation_request import GenerationRequest, TextPrompt, Wishes
+from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
-from tests.router.front_fakes import MODEL, byte_model, running_front
+from router.tenants.tenant import Tenant
+from router.text_worker.in_process import InProcessText
+from tests.router.dispatch_bench import time_limits
+from tests.router.front_fakes import MODEL, FakeSource, byte_model, running_front, says
 
 ONE = Adapter("one", "a" * 32)
 
@@ -130,3 +136,34 @@ def test_the_join_token_alone_opens(
     else:
         with pytest.raises(error):
             endpoint._check(shown)
+
+
+@pytest.mark.parametrize(
+    ("models", "asked", "is_let_in"),
+    [
+        ((), "one", True),
+        ((), "", True),
+        (("one",), "one", True),
+        (("one",), "", False),
+        ((MODEL,), "", True),
+        ((MODEL,), "one", False),
+    ],
+)
+async def test_a_key_is_for_the_names_that_it_has(
+    models: tuple[str, ...], asked: str, is_let_in: bool
+) -> None:
+    pipeline = CompletionPipeline(
+        model := adapted_model(), FakeSource(says("x")), InProcessText(model)
+    )
+    wanted = GenerationRequest(
+        request_id="r",
+        tenant=Tenant(models=models),
+        prompt=TextPrompt("Hi"),
+        wishes=Wishes(sampling=SamplingParams(max_tokens=2), max_tokens=2, adapter=asked),
+        limits=time_limits(30.0),
+    )
+    if is_let_in:
+        assert (await pipeline.prepare(wanted)).routed.adapter == (ONE if asked else None)
+    else:
+        with pytest.raises(NotAllowed):
+            await pipeline.prepare(wanted)
