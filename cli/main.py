@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cli import completion
+from cli.adapter_commands import adapters_app
 from cli.completion import Shell
 from cli.config_commands import config_app
 from cli.errors_shown import shows_errors
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
+app.add_typer(adapters_app, name="adapters")
 app.add_typer(config_app, name="config")
 app.add_typer(scale_app)
 app.add_typer(hold_app)

@@ -1,6 +1,6 @@
 """Names of KV blocks: a 128-bit hash chained over a sequence's tokens.
 
-    root  = H(pairing key, tenant salt)
+    root  = H(pairing key, tenant salt, digest of the adapter)
     name0 = H_root(tokens of block 0)
     name1 = H_name0(tokens of block 1) ...
 
@@ -36,10 +36,13 @@ def unpack_tokens(packed: bytes) -> list[int]:
 
 
 @lru_cache(_ROOTS_KEPT)
-def cache_root(pairing_key: str, salt: str = "") -> bytes:
-    """The name before the first block; the salt keeps tenants apart."""
-    material = f"{len(pairing_key)}:{pairing_key}:{salt}".encode()
-    return blake2b(material, digest_size=NAME_BYTES).digest()
+def cache_root(pairing_key: str, salt: str = "", adapter: str = "") -> bytes:
+    """The name before the first block; the salt keeps tenants apart. `adapter`: the digest of the
+    one that computes the blocks, whatever its name; empty: the model alone."""
+    material = f"{len(pairing_key)}:{pairing_key}:{salt}"
+    if adapter:  # what stands before it begins with a digit: no salt can say the same
+        material = f"adapter {adapter}:{material}"
+    return blake2b(material.encode(), digest_size=NAME_BYTES).digest()
 
 
 def chain_names(packed_tokens: bytes, *, parent: bytes, block_size_tokens: int) -> list[bytes]:

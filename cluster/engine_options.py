@@ -80,6 +80,18 @@ class EngineOptions:
         "by it, as on CPUs with native kernels), off, or a smaller model with the same tokenizer, "
         "as --model takes one, which guesses beside ngram",
     )
+    adapters: str | None = option(
+        None,
+        "folder of LoRA adapters, one in each folder below it, which is watched: clients ask for "
+        "one as a model of its name; default: none are loaded",
+    )
+    adapter_ranks: int = option(
+        256,
+        "ranks of adapters that are in the device's memory at once, all adapters together; others "
+        "of the folder are read when they are asked for, and those least lately used give way",
+        low=1,
+        high=8192,
+    )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
     cuda_graphs: bool = option(
         True, "on a GPU, record decode steps at load and replay them; off: kernel by kernel"

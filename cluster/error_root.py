@@ -27,3 +27,28 @@ class ErrorStatus:
     http: int
     grpc: str  # name of a grpc.StatusCode
     openai_type: str
+
+
+class WorkerLost(SplitserveError):
+    """The worker that held the request died."""
+
+
+class RankLost(WorkerLost):
+    """Ranks of a replica are dead or stand still: the others cannot go on without them.
+
+    `ranks` are they, as far as known; `ending` is an exit code or a signal in words, `last_lines`
+    what they wrote last: both are empty where nobody has seen the process end.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        ranks: tuple[int, ...] = (),
+        ending: str = "",
+        last_lines: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+        self.ending = ending
+        self.last_lines = last_lines

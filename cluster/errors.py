@@ -6,6 +6,7 @@
     |  |- UnknownModel             404
     |  |- GrammarFailed            a grammar that no answer can be given by
     |  |- GrammarsUnsupported      the model's tokenizer can follow none
+    |  |- AdapterRefused           an adapter's files or settings are not supported
     |  |- UnknownPath              404: no such endpoint
     |  '- MethodNotAllowed         405
     |- Unauthenticated             401: no API key, or none that is known
@@ -19,6 +20,7 @@
     |  |- RateLimited              429: the key has had its share
     |  |  '- BudgetSpent           429: and of tokens all of this period
     |  |- NoWorker                 nobody can serve this now
+    |  |- AdapterGone              the worker has no such adapter, or has no room for it
     |  |- PlaceLost                the cluster below a fleet does not answer
     |  '- Draining
     |- DeadlineExceeded            504
@@ -48,7 +50,9 @@ HTTP status, OpenAI error type and stable code; nothing else in the project maps
 from __future__ import annotations
 
 from cluster.error_root import ErrorStatus as ErrorStatus
+from cluster.error_root import RankLost as RankLost
 from cluster.error_root import SplitserveError as SplitserveError
+from cluster.error_root import WorkerLost as WorkerLost
 
 
 class InvalidRequest(SplitserveError):
@@ -65,6 +69,10 @@ class GrammarFailed(InvalidRequest):
 
 class GrammarsUnsupported(InvalidRequest):
     """No answer of this model can be given by a grammar: its tokenizer cannot follow one."""
+
+
+class AdapterRefused(InvalidRequest):
+    """An adapter that cannot be loaded: the message names what is not supported, or wrong."""
 
 
 class UnknownModel(InvalidRequest):
@@ -123,6 +131,10 @@ class NoWorker(NotReady):
     """No worker is alive that could serve the request."""
 
 
+class AdapterGone(NotReady):
+    """This worker does not have the adapter that a request is for; another one may."""
+
+
 class PlaceLost(NotReady):
     """What places a fleet's processes is gone: none can be started, or told to end, there."""
 
@@ -147,37 +159,12 @@ class Cancelled(SplitserveError):
     """The client went away."""
 
 
-class WorkerLost(SplitserveError):
-    """The worker that held the request died."""
-
-
 class RequestGivenUp(WorkerLost):
     """Two workers were lost under the request; the message names what the last one died of."""
 
 
 class WrongWorker(WorkerLost):
     """Another process than the one that was meant answers; the message names both."""
-
-
-class RankLost(WorkerLost):
-    """Ranks of a replica are dead or stand still: the others cannot go on without them.
-
-    `ranks` are they, as far as known; `ending` is an exit code or a signal in words, `last_lines`
-    what they wrote last: both are empty where nobody has seen the process end.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        ranks: tuple[int, ...] = (),
-        ending: str = "",
-        last_lines: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(message)
-        self.ranks = ranks
-        self.ending = ending
-        self.last_lines = last_lines
 
 
 class WrongGeneration(RankLost):
@@ -246,6 +233,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     ContextTooLong: ErrorStatus("context_length_exceeded", 400, "INVALID_ARGUMENT", _CLIENTS),
     GrammarFailed: ErrorStatus("grammar_failed", 400, "INVALID_ARGUMENT", _CLIENTS),
     GrammarsUnsupported: ErrorStatus("grammars_unsupported", 400, "INVALID_ARGUMENT", _CLIENTS),
+    AdapterRefused: ErrorStatus("adapter_refused", 400, "INVALID_ARGUMENT", _CLIENTS),
     UnknownModel: ErrorStatus("model_not_found", 404, "NOT_FOUND", _CLIENTS),
     UnknownPath: ErrorStatus("unknown_path", 404, "NOT_FOUND", _CLIENTS),
     MethodNotAllowed: ErrorStatus("method_not_allowed", 405, "UNIMPLEMENTED", _CLIENTS),
@@ -260,6 +248,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     RateLimited: ErrorStatus("rate_limit_exceeded", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
     BudgetSpent: ErrorStatus("insufficient_quota", 429, "RESOURCE_EXHAUSTED", "insufficient_quota"),
     NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),
+    AdapterGone: ErrorStatus("adapter_gone", 503, "UNAVAILABLE", "server_error"),
     Draining: ErrorStatus("draining", 503, "UNAVAILABLE", "server_error"),
     DeadlineExceeded: ErrorStatus("deadline_exceeded", 504, "DEADLINE_EXCEEDED", "server_error"),
     NotResumable: ErrorStatus("not_resumable", 404, "NOT_FOUND", _CLIENTS),

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from cluster.adapter import check_digest
 from cluster.deadline import Deadline
 from cluster.errors import (
+    AdapterGone,
     Cancelled,
     DeadlineExceeded,
     InternalError,
@@ -55,7 +57,7 @@ from worker.exchange.prefill_peers import PrefillPeers
 from worker.exchange.prefill_target import PrefillTarget
 from worker.role import RunningWorker
 
-FAULTS_OF_THE_REQUEST = (Cancelled, InvalidRequest, OutOfBlocks)
+FAULTS_OF_THE_REQUEST = (AdapterGone, Cancelled, InvalidRequest, OutOfBlocks)
 """Say nothing about the prefill worker where they happened; nor does DeadlineExceeded, when the
 request's own deadline has passed."""
 _DEADLINE_SLACK_S = 0.05
@@ -287,4 +289,5 @@ def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) ->
         asked_s=submit.asked_s if submit.HasField("asked_s") else None,
         resume=[begun_from_wire(begun) for begun in submit.resume],
         prediction=list(submit.prediction),
+        adapter=check_digest(submit.adapter) if submit.adapter else "",
     )

@@ -55,6 +55,7 @@ class HandoffPlan:
             first_block=first_block,
             digest_tokens=digest_tokens,
             cache_root=request.cache_root,
+            adapter=request.adapter,
             resume=begun_to_wire(request.resume[0]) if request.resume else None,
             trace=None if self.trace is None else self.trace.for_source,
         )

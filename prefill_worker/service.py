@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import grpc
 
+from cluster.adapter import check_digest
 from cluster.config import WorkerOptions
 from cluster.deadline import Deadline
 from cluster.errors import ConfigError, SplitserveError, status_of
@@ -199,6 +200,7 @@ def _to_engine(
         digest_tokens=request.digest_tokens,
         timeout_ms=deadline.remaining_ms,
         resume=[begun_from_wire(request.resume)] if request.HasField("resume") else [],
+        adapter=check_digest(request.adapter) if request.adapter else "",
     )
 
 

@@ -112,7 +112,7 @@ class TraceParent(_message.Message):
     def __init__(self, trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., trace_state: _Optional[str] = ...) -> None: ...
 
 class PrefillRequest(_message.Message):
-    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens", "resume", "trace", "cached_only")
+    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens", "resume", "trace", "adapter", "cached_only")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,7 @@ class PrefillRequest(_message.Message):
     DIGEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     CACHED_ONLY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     incarnation: str
@@ -132,8 +133,9 @@ class PrefillRequest(_message.Message):
     digest_tokens: int
     resume: BegunChoice
     trace: TraceParent
+    adapter: str
     cached_only: bool
-    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., cached_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., cached_only: _Optional[bool] = ...) -> None: ...
 
 class PoolRequest(_message.Message):
     __slots__ = ("request_id", "incarnation", "pooling", "token_ids", "cache_root", "dimensions", "asked_s", "trace")

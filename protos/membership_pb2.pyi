@@ -101,20 +101,32 @@ class WorkerHold(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold")
+    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold", "adapters")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     KV_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     load: _worker_pb2.EngineLoad
     draining: bool
     kv_transport: str
     hold: WorkerHold
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ...) -> None: ...
+    adapters: _containers.RepeatedCompositeFieldContainer[LoadedAdapter]
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[LoadedAdapter, _Mapping]]] = ...) -> None: ...
+
+class LoadedAdapter(_message.Message):
+    __slots__ = ("name", "digest", "resident")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    digest: str
+    resident: bool
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., resident: _Optional[bool] = ...) -> None: ...
 
 class BeatResponse(_message.Message):
     __slots__ = ("known", "hold")
@@ -290,12 +302,30 @@ class HandOnAnswer(_message.Message):
     report: _worker_pb2.HandOnReport
     def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., report: _Optional[_Union[_worker_pb2.HandOnReport, _Mapping]] = ...) -> None: ...
 
+class AdapterAnswer(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[AdapterOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[AdapterOutcome, _Mapping]]] = ...) -> None: ...
+
+class AdapterOutcome(_message.Message):
+    __slots__ = ("worker_id", "digest", "code", "message")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    digest: str
+    code: str
+    message: str
+    def __init__(self, worker_id: _Optional[str] = ..., digest: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
 class MembersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class MemberState(_message.Message):
-    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks", "hold", "is_drained")
+    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks", "hold", "adapters", "is_drained")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BEAT_AGE_S_FIELD_NUMBER: _ClassVar[int]
@@ -303,6 +333,7 @@ class MemberState(_message.Message):
     NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     INDEXED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     IS_DRAINED_FIELD_NUMBER: _ClassVar[int]
     member: Member
     load: _worker_pb2.EngineLoad
@@ -311,8 +342,9 @@ class MemberState(_message.Message):
     num_in_flight: int
     indexed_blocks: int
     hold: str
+    adapters: _containers.RepeatedCompositeFieldContainer[LoadedAdapter]
     is_drained: bool
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ..., is_drained: _Optional[bool] = ...) -> None: ...
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[LoadedAdapter, _Mapping]]] = ..., is_drained: _Optional[bool] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
     __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers", "pools", "pairings")

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from protos import membership_pb2 as protos_dot_membership__pb2
+from protos import worker_pb2 as protos_dot_worker__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -69,6 +70,16 @@ class MembershipStub:
                 request_serializer=protos_dot_membership__pb2.HandOnOrder.SerializeToString,
                 response_deserializer=protos_dot_membership__pb2.HandOnAnswer.FromString,
                 _registered_method=True)
+        self.LoadAdapter = channel.unary_unary(
+                '/splitserve.worker.v1.Membership/LoadAdapter',
+                request_serializer=protos_dot_worker__pb2.LoadAdapterRequest.SerializeToString,
+                response_deserializer=protos_dot_membership__pb2.AdapterAnswer.FromString,
+                _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/splitserve.worker.v1.Membership/UnloadAdapter',
+                request_serializer=protos_dot_worker__pb2.UnloadAdapterRequest.SerializeToString,
+                response_deserializer=protos_dot_membership__pb2.AdapterAnswer.FromString,
+                _registered_method=True)
         self.Members = channel.unary_unary(
                 '/splitserve.worker.v1.Membership/Members',
                 request_serializer=protos_dot_membership__pb2.MembersRequest.SerializeToString,
@@ -128,6 +139,19 @@ class MembershipServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadAdapter(self, request, context):
+        """From an operator: every worker that has a folder of adapters loads one, or lets one go.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadAdapter(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Members(self, request, context):
         """The router's view, for operators.
         """
@@ -172,6 +196,16 @@ def add_MembershipServicer_to_server(servicer, server):
                     servicer.HandOnCache,
                     request_deserializer=protos_dot_membership__pb2.HandOnOrder.FromString,
                     response_serializer=protos_dot_membership__pb2.HandOnAnswer.SerializeToString,
+            ),
+            'LoadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadAdapter,
+                    request_deserializer=protos_dot_worker__pb2.LoadAdapterRequest.FromString,
+                    response_serializer=protos_dot_membership__pb2.AdapterAnswer.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=protos_dot_worker__pb2.UnloadAdapterRequest.FromString,
+                    response_serializer=protos_dot_membership__pb2.AdapterAnswer.SerializeToString,
             ),
             'Members': grpc.unary_unary_rpc_method_handler(
                     servicer.Members,
@@ -368,6 +402,60 @@ class Membership:
             '/splitserve.worker.v1.Membership/HandOnCache',
             protos_dot_membership__pb2.HandOnOrder.SerializeToString,
             protos_dot_membership__pb2.HandOnAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.Membership/LoadAdapter',
+            protos_dot_worker__pb2.LoadAdapterRequest.SerializeToString,
+            protos_dot_membership__pb2.AdapterAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.Membership/UnloadAdapter',
+            protos_dot_worker__pb2.UnloadAdapterRequest.SerializeToString,
+            protos_dot_membership__pb2.AdapterAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,6 +8,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class LoadAdapterRequest(_message.Message):
+    __slots__ = ("name", "path")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    path: str
+    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class LoadAdapterResponse(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    def __init__(self, digest: _Optional[str] = ...) -> None: ...
+
+class UnloadAdapterRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UnloadAdapterResponse(_message.Message):
+    __slots__ = ("known",)
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    def __init__(self, known: _Optional[bool] = ...) -> None: ...
+
 class CacheReceiver(_message.Message):
     __slots__ = ("worker", "room_tokens")
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -81,7 +107,7 @@ class PrefillTarget(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s", "resume", "first_token_ms", "trace", "prediction", "pool")
+    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s", "resume", "first_token_ms", "trace", "adapter", "prediction", "pool")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +118,7 @@ class Submit(_message.Message):
     RESUME_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
@@ -104,9 +131,10 @@ class Submit(_message.Message):
     resume: _containers.RepeatedCompositeFieldContainer[_handoff_pb2.BegunChoice]
     first_token_ms: float
     trace: _handoff_pb2.TraceParent
+    adapter: str
     prediction: _containers.RepeatedScalarFieldContainer[int]
     pool: PoolWish
-    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ..., resume: _Optional[_Iterable[_Union[_handoff_pb2.BegunChoice, _Mapping]]] = ..., first_token_ms: _Optional[float] = ..., trace: _Optional[_Union[_handoff_pb2.TraceParent, _Mapping]] = ..., prediction: _Optional[_Iterable[int]] = ..., pool: _Optional[_Union[PoolWish, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ..., resume: _Optional[_Iterable[_Union[_handoff_pb2.BegunChoice, _Mapping]]] = ..., first_token_ms: _Optional[float] = ..., trace: _Optional[_Union[_handoff_pb2.TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., prediction: _Optional[_Iterable[int]] = ..., pool: _Optional[_Union[PoolWish, _Mapping]] = ...) -> None: ...
 
 class PoolWish(_message.Message):
     __slots__ = ("pooling", "dimensions")

@@ -126,6 +126,16 @@ class WorkerAdminStub:
                 request_serializer=protos_dot_worker__pb2.PromoteRequest.SerializeToString,
                 response_deserializer=protos_dot_worker__pb2.StatusResponse.FromString,
                 _registered_method=True)
+        self.LoadAdapter = channel.unary_unary(
+                '/splitserve.worker.v1.WorkerAdmin/LoadAdapter',
+                request_serializer=protos_dot_worker__pb2.LoadAdapterRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.LoadAdapterResponse.FromString,
+                _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/splitserve.worker.v1.WorkerAdmin/UnloadAdapter',
+                request_serializer=protos_dot_worker__pb2.UnloadAdapterRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.UnloadAdapterResponse.FromString,
+                _registered_method=True)
 
 
 class WorkerAdminServicer:
@@ -152,6 +162,21 @@ class WorkerAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadAdapter(self, request, context):
+        """From a router, by an operator's order: an adapter of the worker's folder gets a name, in place of
+        what had it. Returns when requests for it may come; adapter_refused says why they may not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadAdapter(self, request, context):
+        """Nothing has that name any more: requests that run end with it, and then it is let go.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -169,6 +194,16 @@ def add_WorkerAdminServicer_to_server(servicer, server):
                     servicer.Promote,
                     request_deserializer=protos_dot_worker__pb2.PromoteRequest.FromString,
                     response_serializer=protos_dot_worker__pb2.StatusResponse.SerializeToString,
+            ),
+            'LoadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadAdapter,
+                    request_deserializer=protos_dot_worker__pb2.LoadAdapterRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.LoadAdapterResponse.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=protos_dot_worker__pb2.UnloadAdapterRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.UnloadAdapterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -252,6 +287,60 @@ class WorkerAdmin:
             '/splitserve.worker.v1.WorkerAdmin/Promote',
             protos_dot_worker__pb2.PromoteRequest.SerializeToString,
             protos_dot_worker__pb2.StatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.WorkerAdmin/LoadAdapter',
+            protos_dot_worker__pb2.LoadAdapterRequest.SerializeToString,
+            protos_dot_worker__pb2.LoadAdapterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.WorkerAdmin/UnloadAdapter',
+            protos_dot_worker__pb2.UnloadAdapterRequest.SerializeToString,
+            protos_dot_worker__pb2.UnloadAdapterResponse.FromString,
             options,
             channel_credentials,
             insecure,

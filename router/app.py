@@ -5,9 +5,11 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route, Router
 
+from cluster.join_token import own_token
+from router.api.adapter_endpoints import AdapterBodies, AdapterEndpoint
 from router.api.generation_endpoint import GenerationEndpoint, HttpContext
 from router.api.http.direct_paths import DirectPaths
-from router.api.http.front_door import FrontDoor
+from router.api.http.front_door import LOAD_PATH, UNLOAD_PATH, FrontDoor
 from router.api.named_endpoint import NamedEndpoint
 from router.api.pooling_endpoint import PoolingEndpoint
 from router.api.reading.chat_reader import ChatReader
@@ -20,11 +22,17 @@ from router.api.reading.score_reader import RerankReader, ScoreReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.api.status_endpoints import Readiness, StatusEndpoints
 from router.api.text_endpoint import TextEndpoint
+from router.control.adapter_orders import AdapterOrders
 from router.front.doors import DoorContext
 
 
-def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegistry) -> FrontDoor:
-    """All endpoints behind one front door."""
+def build_app(
+    door: DoorContext,
+    readiness: Readiness,
+    registry: CollectorRegistry,
+    adapter_orders: AdapterOrders | None = None,
+) -> FrontDoor:
+    """All endpoints behind one front door. `adapter_orders`: None: no adapters are loaded here."""
     context, model, lenient = HttpContext(door), door.model, door.ignores_unknown
     status = StatusEndpoints(door, readiness, registry)
     chat = GenerationEndpoint(context, ChatReader(model, ignores_unknown=lenient))
@@ -56,5 +64,17 @@ def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegist
         Route("/metrics", status.metrics, methods=["GET"]),
         Route("/version", status.version, methods=["GET"]),
     ]
+    routes += _adapter_routes(context, adapter_orders)
     direct = {"/v1/chat/completions": chat, "/v1/completions": completion}
     return FrontDoor(DirectPaths(direct, Router(routes, redirect_slashes=False)), door)
+
+
+def _adapter_routes(context: HttpContext, orders: AdapterOrders | None) -> list[Route]:
+    if orders is None:
+        return []
+    bodies = AdapterBodies(orders)
+    endpoints = {LOAD_PATH: bodies.load, UNLOAD_PATH: bodies.unload}
+    return [
+        Route(path, AdapterEndpoint(context, own_token, order), methods=["POST"])
+        for path, order in endpoints.items()
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 
 import uvloop
 
@@ -77,6 +78,9 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             fronted=fronted,
             share=share,
         )
+        model = replace(
+            model, find_adapter=workers.adapters.find, all_adapters=workers.adapters.all
+        )
         if store is not None:
             store.watch(workers.fleet.diary.store_is)
         report_progress("listen")
@@ -101,6 +105,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             share=share,
             page=PageListener.of(options, workers, model.name, world, share),
             passing=workers.passing,
+            adapter_orders=workers.adapter_orders,
         )
         return await router.run()
 

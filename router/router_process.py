@@ -31,6 +31,7 @@ from cluster.tls.watched import WatchedCertificates
 from cluster.world import World
 from router.api.http.server import HttpServer
 from router.app import build_app
+from router.control.adapter_orders import AdapterOrders
 from router.control.route_prices import PromptReader
 from router.dispatch.passing import Passing
 from router.dispatch.stream import TokenSource
@@ -118,10 +119,11 @@ class RouterProcess:
         share: LoopShare | None = None,
         page: PageListener | None = None,
         passing: Passing | None = None,
+        adapter_orders: AdapterOrders | None = None,
     ) -> None:
         """`store`: None where this router shares nothing with others. `num_routers`: how many there
         are, with this one. `share`: see CompletionPipeline. `page`: None where there is none.
-        `passing`: for a gateway's port."""
+        `passing`: for a gateway's port. `adapter_orders`: None where no worker takes any."""
         check_router(options)
         if warning := warning_of_strangers(options):
             _log.warning(warning)
@@ -134,6 +136,7 @@ class RouterProcess:
         lacks = (workers.why_not_ready, texts.why_not_ready, self._tenancy.why_not_ready)
         self._readiness = FrontReadiness(self._in_flight, *lacks)
         self._texts, self._store, self._page = texts, store, page
+        self._adapter_orders = adapter_orders
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
         source, chance = workers.source, world.chance
@@ -206,7 +209,7 @@ class RouterProcess:
         return Background(on_loss, clock=self._world.clock, sleep=self._world.sleep)
 
     def _http_server(self) -> HttpServer:
-        app = build_app(self._door, self._readiness, self._workers.registry)
+        app = build_app(self._door, self._readiness, self._workers.registry, self._adapter_orders)
         return HttpServer(
             app,
             self._options.host,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import grpc
 
 from cluster import VERSION
-from cluster.errors import SplitserveError
+from cluster.errors import AdapterRefused, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.logs import get_logger
@@ -17,6 +17,7 @@ from cluster.process.lifespan import Lifespan
 from cluster.rpc import RpcServer, abort
 from cluster.wire import load_to_wire
 from protos import worker_pb2, worker_pb2_grpc
+from worker.adapters.shelf import AdapterShelf
 from worker.engine_view import EngineView
 
 SERVICE = "splitserve.worker.v1.WorkerAdmin"
@@ -46,6 +47,11 @@ class WorkerAdmin(worker_pb2_grpc.WorkerAdminServicer):
         self._begin_drain = begin_drain
         self._take_place = take_place
         self._subject: AdminSubject | None = None
+        self._shelf: AdapterShelf | None = None
+
+    def has_adapters(self, shelf: AdapterShelf | None) -> None:
+        """From now on operators may load and unload some; None: never."""
+        self._shelf = shelf
 
     def register(self, server: RpcServer) -> None:
         """Adds the service to a server that has not started."""
@@ -83,6 +89,33 @@ class WorkerAdmin(worker_pb2_grpc.WorkerAdminServicer):
             await abort(context, error)
         _log.info("promoted: this worker takes requests")
         return self._status([])
+
+    async def LoadAdapter(
+        self, request: worker_pb2.LoadAdapterRequest, context: grpc.aio.ServicerContext
+    ) -> worker_pb2.LoadAdapterResponse:
+        """See AdapterShelf."""
+        try:
+            digest = await self._own_shelf().load(request.name, request.path)
+        except SplitserveError as error:
+            await abort(context, error)
+        return worker_pb2.LoadAdapterResponse(digest=digest)
+
+    async def UnloadAdapter(
+        self, request: worker_pb2.UnloadAdapterRequest, context: grpc.aio.ServicerContext
+    ) -> worker_pb2.UnloadAdapterResponse:
+        """See AdapterShelf."""
+        try:
+            is_known = await self._own_shelf().unload(request.name)
+        except SplitserveError as error:
+            await abort(context, error)
+        return worker_pb2.UnloadAdapterResponse(known=is_known)
+
+    def _own_shelf(self) -> AdapterShelf:
+        if self._shelf is None:
+            raise AdapterRefused(
+                "this worker loads no adapters, or not yet; start it with --adapters FOLDER"
+            )
+        return self._shelf
 
     async def _violations(self) -> list[str]:
         return await self._subject.engine.violations() if self._subject else []

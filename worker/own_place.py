@@ -10,10 +10,13 @@ Each router is told on its own: one that is away, or refuses, has no part in wha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
+from cluster.adapter import LoadedAdapter
 from cluster.cache_heirs import CacheHeirs
 from cluster.config import WorkerOptions
+from cluster.deadline import Sleep
 from cluster.errors import Draining, NotReady
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.hold import NO_HOLD, WorkerHold
@@ -50,8 +53,15 @@ class OwnPlace:
         self._refusing: set[RouterPlace] = set()
         self._was_taken = False
         """By any router, once: one that restarts later takes nobody out of service."""
+        self.adapters: Callable[[], tuple[LoadedAdapter, ...]] = tuple
+        """That requests may ask for, at this moment."""
         self._hold = NO_HOLD
         """The newest that any router has told; the others are told it."""
+
+    @property
+    def sleep(self) -> Sleep:
+        """Of the world that it is in."""
+        return self._world.sleep
 
     def why_not_ready(self) -> str | None:
         """None while its routers send it requests; else why they do not. For probes."""
@@ -154,6 +164,7 @@ class OwnPlace:
             draining=self._lifespan.is_draining,
             kv_transport=engine.kv_transport,
             hold=self._hold,
+            adapters=self.adapters(),
         )
 
     def _hear_of_hold(self, told: WorkerHold) -> None:

@@ -48,6 +48,7 @@ from worker.engine.client import EngineClient
 from worker.engine.host import EngineHost
 from worker.engine.link import EngineLink
 from worker.metrics import WorkerMetrics
+from worker.open_shelf import open_shelf
 from worker.own_place import OwnPlace
 from worker.role import RoleService, RunningWorker
 from worker.start import (
@@ -175,6 +176,8 @@ class WorkerProcess:
         address, events = f"{host}:{port}", await publisher.start(host)
         engine.observe(_telling(publisher, metrics))
         self._open_role(engine, ready, spec, metrics)
+        shelf = await open_shelf(self._options, card, engine, self._place, self._background)
+        self._admin.has_adapters(shelf)
         name = self._options.model.served_name or card.name
         member = member_of(
             spec,

@@ -136,6 +136,26 @@ class OperatorLink(Protocol):
     ) -> membership_pb2.HandOnAnswer:
         """Has other workers take over what one has cached."""
 
+    async def load_adapter(
+        self, request: worker_pb2.LoadAdapterRequest, *, timeout_s: float
+    ) -> worker_pb2.LoadAdapterResponse:
+        """Of a worker: gives a name to an adapter of its folder."""
+
+    async def unload_adapter(
+        self, request: worker_pb2.UnloadAdapterRequest, *, timeout_s: float
+    ) -> worker_pb2.UnloadAdapterResponse:
+        """Of a worker: nothing has that name any more."""
+
+    async def order_load(
+        self, request: worker_pb2.LoadAdapterRequest, *, timeout_s: float
+    ) -> membership_pb2.AdapterAnswer:
+        """Of a router: it has all of its workers load it."""
+
+    async def order_unload(
+        self, request: worker_pb2.UnloadAdapterRequest, *, timeout_s: float
+    ) -> membership_pb2.AdapterAnswer:
+        """Of a router: it has all of its workers let go of it."""
+
     async def explain(
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
     ) -> router_admin_pb2.ExplainResponse:

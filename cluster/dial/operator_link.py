@@ -54,6 +54,44 @@ class GrpcOperatorLink(OperatorLink):
             reply: membership_pb2.HandOnAnswer = await stub.HandOnCache(order, timeout=timeout_s)
         return reply
 
+    async def load_adapter(
+        self, request: worker_pb2.LoadAdapterRequest, *, timeout_s: float
+    ) -> worker_pb2.LoadAdapterResponse:
+        stub = worker_pb2_grpc.WorkerAdminStub(self._channel)
+        with self._typed:
+            reply: worker_pb2.LoadAdapterResponse = await stub.LoadAdapter(
+                request, timeout=timeout_s
+            )
+        return reply
+
+    async def unload_adapter(
+        self, request: worker_pb2.UnloadAdapterRequest, *, timeout_s: float
+    ) -> worker_pb2.UnloadAdapterResponse:
+        stub = worker_pb2_grpc.WorkerAdminStub(self._channel)
+        with self._typed:
+            reply: worker_pb2.UnloadAdapterResponse = await stub.UnloadAdapter(
+                request, timeout=timeout_s
+            )
+        return reply
+
+    async def order_load(
+        self, request: worker_pb2.LoadAdapterRequest, *, timeout_s: float
+    ) -> membership_pb2.AdapterAnswer:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        with self._typed:
+            reply: membership_pb2.AdapterAnswer = await stub.LoadAdapter(request, timeout=timeout_s)
+        return reply
+
+    async def order_unload(
+        self, request: worker_pb2.UnloadAdapterRequest, *, timeout_s: float
+    ) -> membership_pb2.AdapterAnswer:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        with self._typed:
+            reply: membership_pb2.AdapterAnswer = await stub.UnloadAdapter(
+                request, timeout=timeout_s
+            )
+        return reply
+
     async def explain(
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
     ) -> router_admin_pb2.ExplainResponse:

@@ -14,9 +14,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from cluster.adapter import LoadedAdapter
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch, QueueFull, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
+from cluster.membership.adapters import adapter_to_wire
 from cluster.membership.hold import NO_HOLD, WorkerHold, hold_from_wire, hold_to_wire
 from cluster.membership.member import Member, member_to_wire
 from cluster.process.background import until_one_ends
@@ -49,6 +51,8 @@ class Pulse:
     kv_transport: str
     hold: WorkerHold = NO_HOLD
     """The newest that any router has told."""
+    adapters: tuple[LoadedAdapter, ...] = ()
+    """All that requests may ask for."""
 
 
 class MembershipClient:
@@ -164,6 +168,7 @@ class MembershipClient:
             draining=pulse.draining,
             kv_transport=pulse.kv_transport,
             hold=hold_to_wire(pulse.hold),
+            adapters=map(adapter_to_wire, pulse.adapters),
         )
         reply = await self._link.beat(request, timeout_s=CALL_TIMEOUT_S)
         self._on_hold(hold_from_wire(reply.hold))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 
+from cluster.adapter import LoadedAdapter
 from cluster.errors import InvalidRequest
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
@@ -103,6 +104,8 @@ class MemberState:
     draining: bool
     heard_s: float
     """When it last said how it is, on the store's clock."""
+    adapters: tuple[LoadedAdapter, ...] = ()
+    """As of its last beat."""
 
     @classmethod
     def joined(cls, member: Member, now_s: float) -> MemberState:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from cluster.adapter import LoadedAdapter
 from cluster.errors import QueueFull
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
@@ -42,7 +43,13 @@ class MemoryMembership:
         self._tell(MembershipChange(ChangeKind.JOINED, state))
 
     async def beat(
-        self, key: WorkerKey, load: EngineLoad, *, draining: bool, kv_transport: str = ""
+        self,
+        key: WorkerKey,
+        load: EngineLoad,
+        *,
+        draining: bool,
+        kv_transport: str = "",
+        adapters: tuple[LoadedAdapter, ...] = (),
     ) -> bool:
         """See `MembershipStore.beat`."""
         known = self._find(key)
@@ -50,16 +57,28 @@ class MemoryMembership:
             return False
         transport = kv_transport or known.member.kv_transport
         member = replace(known.member, kv_transport=transport)
-        now_s = self._clock()
-        self._report(MemberState(member=member, load=load, draining=draining, heard_s=now_s))
+        state = MemberState(
+            member=member,
+            load=load,
+            draining=draining,
+            heard_s=self._clock(),
+            adapters=known.adapters if adapters == known.adapters else adapters,
+        )
+        self._report(state)
         return True
 
     def report(self, key: WorkerKey, load: EngineLoad) -> None:
         """See `MembershipStore.report`."""
         if (known := self._find(key)) is None:
             return
-        draining, now_s = known.draining, self._clock()
-        self._report(MemberState(member=known.member, load=load, draining=draining, heard_s=now_s))
+        state = MemberState(
+            member=known.member,
+            load=load,
+            draining=known.draining,
+            heard_s=self._clock(),
+            adapters=known.adapters,
+        )
+        self._report(state)
 
     async def leave(self, key: WorkerKey) -> bool:
         """See `MembershipStore.leave`."""

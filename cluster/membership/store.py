@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from cluster.adapter import LoadedAdapter
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member, MemberState
@@ -66,7 +67,13 @@ class MembershipStore(Protocol):
         ...
 
     async def beat(
-        self, key: WorkerKey, load: EngineLoad, *, draining: bool, kv_transport: str = ""
+        self,
+        key: WorkerKey,
+        load: EngineLoad,
+        *,
+        draining: bool,
+        kv_transport: str = "",
+        adapters: tuple[LoadedAdapter, ...] = (),
     ) -> bool:
         """Renews the lease. False when that process is not a member: it must join again."""
         ...

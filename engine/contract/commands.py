@@ -10,6 +10,7 @@ from cluster.block_span import BlockRun, BlockSpan
 from cluster.generation import BegunChoice, GeneratedToken
 from cluster.kv_peer import KvPeer
 from cluster.sampling import SamplingParams
+from engine.contract.adapters import LoadAdapter, UnloadAdapter
 
 
 class PrefillMode(enum.StrEnum):
@@ -61,6 +62,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: a new request. Else the choices that go on, all others being over: the tokens that
     come next are those that would have come. EXPORT and REMOTE take one choice."""
 
+    adapter: str = ""
+    """Digest of the adapter that computes it, prompt and answer; empty: the model alone."""
     prediction: list[int] = []
     """What the client expects of the answer, from its beginning: tokens to guess from."""
     dimensions: int | None = None
@@ -214,5 +217,7 @@ Command = (
     | Disconnect
     | Fetch
     | Abandon
+    | LoadAdapter
+    | UnloadAdapter
     | Stop
 )

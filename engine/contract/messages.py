@@ -28,6 +28,7 @@ from cluster.cache_change import CacheChange, CachedBlock
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, PromptToken, Usage
 from cluster.kv_peer import KvPeer
 from cluster.rank_facts import RankFacts, RankWait
+from engine.contract.adapters import AdapterNews
 from engine.contract.draft_numbers import DraftNumbers
 from engine.contract.weight_format import WeightFormat
 
@@ -199,6 +200,7 @@ class Frame(msgspec.Struct, kw_only=True):
     load: EngineLoad | None = None
     experts: ExpertNumbers | None = None
     """When they have changed."""
+    adapters: list[AdapterNews] = []
     drafts: DraftNumbers | None = None
     """When they have changed, with the load."""
     kv_transport: str = ""
@@ -224,6 +226,7 @@ class Frame(msgspec.Struct, kw_only=True):
             or self.inspections
             or self.load
             or self.experts
+            or self.adapters
         )
 
 

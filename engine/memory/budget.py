@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
+from cluster.models.adapters.targets import values_per_rank
 from cluster.models.footprint import (
     HEADROOM_SHARE,
     exchange_bytes,
@@ -48,11 +49,10 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
         weights=request.weights,
         stored_bytes=request.stored_bytes,
     )
+    adapters = _adapter_bytes(request)
+    weights += adapters
     exchange = _exchange_bytes(request)
-    workspace = exchange + request.beside.workspace_bytes
-    workspace += request.num_workspaces * workspace_bytes(
-        request.split, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
-    )
+    workspace = exchange + request.beside.workspace_bytes + _workspace_bytes(request)
     headroom = int(available * HEADROOM_SHARE)
     room = available - weights - workspace - headroom
     budget = MemoryBudget(
@@ -62,6 +62,7 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
         workspace_bytes=workspace,
         headroom_bytes=headroom,
         kv_bytes=_pool_bytes(request, available, room) // request.block_bytes * request.block_bytes,
+        adapter_bytes=adapters,
         exchange_bytes=exchange,
     )
     _check_fit(request, budget, room)
@@ -82,6 +83,21 @@ def shared_bytes(device: torch.device, share: float, free_bytes: int | None = No
 def context_blocks(tokens: int, block_size: int) -> int:
     """Blocks that one sequence of `tokens` occupies."""
     return -(-tokens // block_size)
+
+
+def _adapter_bytes(request: MemoryRequest) -> int:
+    if not request.num_adapter_ranks:
+        return 0
+    values = values_per_rank(request.split) * request.num_adapter_ranks
+    return values * request.compute_dtype.itemsize
+
+
+def _workspace_bytes(request: MemoryRequest) -> int:
+    """Steps with adapters have a workspace of their own."""
+    num_kinds = request.num_workspaces + bool(request.num_adapter_ranks)
+    return num_kinds * workspace_bytes(
+        request.split, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
+    )
 
 
 def _exchange_bytes(request: MemoryRequest) -> int:

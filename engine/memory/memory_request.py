@@ -44,6 +44,8 @@ class MemoryRequest:
     weights: WeightFormat = WeightFormat.FULL
     stored_bytes: int | None = None
     """Size of the weight files: what weights in their stored format take."""
+    num_adapter_ranks: int = 0
+    """Of all adapters that are in memory at once."""
     num_moves: int = 0
     """Experts of one layer that may change their ranks at once; 0: they stay where they are."""
     num_workspaces: int = 1
@@ -84,5 +86,7 @@ class MemoryBudget:
     """Of a step, and of an exchange of experts."""
     headroom_bytes: int
     kv_bytes: int
+    adapter_bytes: int = 0
+    """Of the weights, the room for adapters."""
     exchange_bytes: int = 0
     """Of the workspace, what only an exchange of experts takes."""

@@ -23,6 +23,7 @@ from cluster.models.pooling import Pooling
 from cluster.sharding import Rank, RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
+from engine.model.adapters.bank import AdapterBank, AdapterRoom
 from engine.model.expert_picks import ExpertPicks
 from engine.model.layers.build import LayerBuilder
 from engine.model.layers.decoder_layer import DecoderLayer
@@ -51,12 +52,13 @@ class Decoder:
         *,
         collective: Collective | None = None,
         logits_at: int | None = None,
+        adapters: AdapterRoom | None = None,
         progress: PhaseProgress = silent,
         pooling: Pooling | None = None,
     ) -> None:
-        """`collective`: of the ranks that share the matrices, an ExpertCollective where they
-        exchange rows; None: this rank has all of them. `logits_at`: see RankPlace. `pooling`: None:
-        logits alone are made."""
+        """`adapters`: None: no row of a step has one. `collective`: of the ranks that share the
+        matrices, an ExpertCollective where they exchange rows; None: this rank has all of them.
+        `logits_at`: see RankPlace. `pooling`: None: logits alone are made; else no adapters."""
         _check_ranks(weights.split.rank, collective)
         self.config, self.split = weights.config, weights.split
         self._logits_at = logits_at
@@ -66,7 +68,11 @@ class Decoder:
         self._embedding_scale = torch.tensor(self.config.embedding_scale).to(self.dtype).item()
         rope = RopeTables.of(self.config, weights.rope_divisors(), self.device)
         picks = _picks(self.split, self.device)
-        builder = LayerBuilder(split=self.split, kernels=kernels, rope=rope, picks=picks)
+        self.bank = self._bank_of(adapters)
+        """Of adapters; None: there is no room for any."""
+        builder = LayerBuilder(
+            split=self.split, kernels=kernels, rope=rope, picks=picks, bank=self.bank
+        )
         self._layers: list[DecoderLayer] = []
         for index in range(self.config.num_layers):
             self._layers.append(builder.layer(index, weights.layer(index)))
@@ -78,13 +84,20 @@ class Decoder:
         if picks is not None:
             source = ExpertSource(reopen=weights.reopen, kernels=kernels, picks=picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
-        record = partial(self._record, partial(_tape, self.dtype, self.split, collective))
+        new_tape = partial(_tape, self.dtype, self.split, collective)
+        record = partial(self._record, new_tape)
         self._pooled = None if pooling is None else player_of(record(pooled=True), kernels)
         if pooling is None or pooling.generates:
             self._player = player_of(record(), kernels)
         else:
             assert self._pooled is not None
             self._player = self._pooled
+        self._adapting = self._player
+        """Plays steps in which a row has an adapter: another recording, so that no other step has
+        one operation more."""
+        if self.bank is not None:
+            adapting = self._record(partial(new_tape, has_adapters=True))
+            self._adapting = player_of(adapting, kernels)
 
     @classmethod
     def load(
@@ -97,6 +110,7 @@ class Decoder:
         weights: WeightFormat = WeightFormat.FULL,
         max_context_tokens: int | None = None,
         place: RankPlace | None = None,
+        adapters: AdapterRoom | None = None,
         pooling: Pooling | None = None,
     ) -> Decoder:
         """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel.
@@ -126,6 +140,7 @@ class Decoder:
                 kernels,
                 collective=place.collective,
                 logits_at=place.logits_at,
+                adapters=adapters,
                 progress=progress,
                 pooling=pooling,
             )
@@ -149,7 +164,9 @@ class Decoder:
     def num_bytes(self) -> int:
         """Memory of the weights."""
         ends = {self._embedding, self._lm_head}
-        return sum(m.num_bytes for m in ends) + sum(layer.num_bytes for layer in self._layers)
+        adapters = 0 if self.bank is None else self.bank.num_bytes
+        layers = sum(layer.num_bytes for layer in self._layers)
+        return sum(m.num_bytes for m in ends) + layers + adapters
 
     def place_experts(self, layer: int, placement: ExpertPlacement) -> bool:
         """See RoutedExperts.place: all ranks call it between the same two steps."""
@@ -165,7 +182,13 @@ class Decoder:
         if batch.is_pooled:
             assert self._pooled is not None, "a model that does not pool"
             return self._pooled(batch, kv.tensor)
-        return self._player(batch, kv.tensor)
+        player = self._player if batch.adapters is None else self._adapting
+        return player(batch, kv.tensor)
+
+    def _bank_of(self, room: AdapterRoom | None) -> AdapterBank | None:
+        if room is None:
+            return None
+        return AdapterBank(self.split, room, dtype=self.dtype, device=self.device)
 
     def _record(self, new_tape: Callable[[], Tape], *, pooled: bool = False) -> Recording:
         """The forward. The last layer's feed-forward runs for rows with wanted logits only."""
@@ -208,14 +231,20 @@ class Decoder:
         return tape.all_gather(logits, "gathered logits", width, root=root)
 
 
-def _tape(dtype: torch.dtype, split: ModelSplit, collective: Collective | None) -> Tape:
+def _tape(
+    dtype: torch.dtype,
+    split: ModelSplit,
+    collective: Collective | None,
+    *,
+    has_adapters: bool = False,
+) -> Tape:
     """Raises ValueError for a collective that cannot exchange rows, where they are exchanged."""
     if collective is None or collective.world_size == 1 or not split.row_sharing.exchanges_rows:
-        return Tape(dtype, collective)
+        return Tape(dtype, collective, has_adapters=has_adapters)
     if not isinstance(collective, ExpertCollective):
         raise ValueError(f"{type(collective).__name__} exchanges no rows between ranks")
     summed = None if split.row_sharing is RowSharing.OWN else collective
-    return Tape(dtype, summed, exchange=collective)
+    return Tape(dtype, summed, exchange=collective, has_adapters=has_adapters)
 
 
 def _picks(split: ModelSplit, device: torch.device) -> ExpertPicks | None:

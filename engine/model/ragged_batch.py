@@ -28,6 +28,7 @@ class RaggedBatch:
     num_decodes: int  # the first sequences, one query token each
     max_query_len: int
     max_context_len: int
+    adapters: torch.Tensor | None = None  # int32 [num_tokens]: slots; None: no row has one
     is_pooled: bool = False
     """Hidden states are wanted of `logit_rows`, in place of logits."""
 
@@ -42,4 +43,5 @@ class RaggedBatch:
             context_lens=self.context_lens.to(device),
             block_tables=self.block_tables.to(device),
             logit_rows=self.logit_rows.to(device),
+            adapters=None if self.adapters is None else self.adapters.to(device),
         )

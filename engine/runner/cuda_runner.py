@@ -1,7 +1,8 @@
 """A decoder on a GPU: decode steps are replayed graphs, everything else runs as it is.
 
     load     capture one graph per padded batch size, the largest first, all in one pool of memory
-    step     only decodes, not more than the largest size -> pad, copy the numbers, replay
+    step     only decodes, not more than the largest size,
+             none with an adapter                         -> pad, copy the numbers, replay
              else                                         -> copy the batch, run the decoder
     launch   as a step of decodes; then sample, keep the tokens for the next, send them to the host
 
@@ -88,7 +89,11 @@ class CudaRunner:
         """See ModelRunner."""
         num_seqs = batch.num_decodes
         only_decodes = len(batch.token_ids) == len(batch.logit_rows) == num_seqs
-        if not only_decodes or num_seqs > max(self._graphs, default=0):
+        if (
+            not only_decodes
+            or batch.adapters is not None
+            or num_seqs > max(self._graphs, default=0)
+        ):
             return self._decoder.forward(batch.to(self._pool.tensor.device), self._pool)
         return self._replay(batch)
 

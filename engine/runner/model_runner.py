@@ -14,6 +14,7 @@ from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
 from engine.model.pooled_head import PooledHead
 from engine.model.ragged_batch import RaggedBatch
+from engine.runner.adapters import AdapterRanks
 from engine.runner.other_ranks import GroupTurn, OtherRanks
 from engine.sampling.logits import SamplingRow
 
@@ -116,6 +117,8 @@ class Replica:
     load_phases_ms: dict[str, float] = field(default_factory=dict)
     batch_device: torch.device | None = None
     """Where the runner takes its batches; None: where the pool is."""
+    adapters: AdapterRanks | None = None
+    """None: none are loaded."""
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""
     draft: DraftModel | None = None

@@ -23,12 +23,14 @@ from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import BesideNeeds, MemoryBudget, MemoryRequest
+from engine.model.adapters.rank_adapters import Agree, RankAdapters
 from engine.model.decoder import Decoder
 from engine.model.experts.rebalancer import MAX_MOVES
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.pooled_head import PooledHead
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.open_checkpoint import fitted_split
+from engine.runner.adapters import AdapterRanks, OwnAdapters, room_for_adapters
 from engine.runner.context_limit import resolve_context
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
@@ -76,6 +78,11 @@ class LoadedPart:
         """Of the blocks of all ranks."""
         return BlockHomes(self.size.portion.num_homes, self.num_blocks)
 
+    def rank_adapters(self, agree: Agree) -> RankAdapters | None:
+        """What follows words of adapters; None: none are loaded. Once."""
+        bank = self.decoder.bank
+        return None if bank is None else RankAdapters(bank, agree)
+
 
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
@@ -113,6 +120,7 @@ def load_part(
         max_context_tokens=max(size.context_tokens, size.layout.block_size),  # for the warm-up
         place=portion.place_of(size.split),
         pooling=spec.pooling,
+        adapters=room_for_adapters(spec.options, size.split),
     )
     loaded_draft = None
     if draft is not None:
@@ -148,10 +156,17 @@ def finish_replica(
         eos_token_ids=spec.card.eos_token_ids,
         max_context_tokens=min(size.context_tokens, num_blocks * size.layout.block_size),
         num_homes=part.homes.num_homes,
+        adapters=_own_adapters(part),
         load_phases_ms=phases.finish(),
         pooled_head=None if spec.pooling is None else PooledHead.of(spec.card, spec.pooling),
         draft=part.draft,
     )
+
+
+def _own_adapters(part: LoadedPart) -> AdapterRanks | None:
+    """Of a replica that is all in this process."""
+    own, bank = part.rank_adapters(lambda number: number), part.decoder.bank
+    return None if own is None or bank is None else OwnAdapters(own, bank.room)
 
 
 def _scratch_blocks(part: LoadedPart) -> list[int]:
@@ -207,6 +222,11 @@ class ReplicaSize:
                 "hidden states of all sequences",
                 param="pooling",
             )
+        if pooling is not None and options.adapters is not None:
+            raise ConfigError(
+                "--pooling and --adapters do not go together: what is pooled is the model's own",
+                param="pooling",
+            )
         makes_text = pooling is None or pooling.generates
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
@@ -259,6 +279,7 @@ class ReplicaSize:
             num_sharing=self.portion.num_sharing(self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
+            num_adapter_ranks=0 if spec.options.adapters is None else spec.options.adapter_ranks,
             num_moves=0 if spec.options.expert_rebalance_interval_s is None else MAX_MOVES,
             num_workspaces=self.num_workspaces,
             beside=self.beside,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from cluster.errors import Cancelled, InternalError, SplitserveError
+from cluster.errors import AdapterGone, Cancelled, InternalError, SplitserveError
 from engine.contract.commands import (
     Cancel,
     Deliver,
@@ -18,7 +18,9 @@ from engine.contract.commands import (
 from engine.runner.model_runner import Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step import split_prompt
+from engine.step.adapting import Adapting
 from engine.step.placement import Placement
+from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.check import check_request
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
@@ -44,6 +46,7 @@ class CommandHandler:
         placement: Placement,
         token_choice: TokenChoice,
         grammars: GrammarCompiler | None,
+        adapters: Adapting | None = None,
     ) -> None:
         self._replica = replica
         self._table = table
@@ -51,6 +54,7 @@ class CommandHandler:
         self._placement = placement
         self._token_choice = token_choice
         self._grammars = grammars
+        self._adapters = adapters
 
     def submit(self, body: GenerateRequest) -> None:
         """Queues a request, or ends it at once when it can never be served."""
@@ -66,10 +70,13 @@ class CommandHandler:
                 follows_grammars=self._grammars is not None,
                 pooling=None if (head := self._replica.pooled_head) is None else head.pooling,
             )
+            use = self._enter(body.adapter) if body.adapter else None
         except SplitserveError as error:
             self._writer.refuse(body, error)
         else:
             request = self._table.add(body)
+            if use is not None:
+                self._table.adapt(request, use)
             if self._grammars is not None and body.sampling.grammar is not None:
                 self._table.constrain(request, self._grammars.compile(body.sampling.grammar))
             if body.mode is PrefillMode.POOL and head is not None:
@@ -81,6 +88,12 @@ class CommandHandler:
                 split_prompt.pin(request, self._placement)
                 self._writer.started(request, request.leader)
                 self._writer.prefilled(split_prompt.announce(request, self._placement))
+
+    def _enter(self, digest: str) -> AdapterUse:
+        """Raises AdapterGone."""
+        if self._adapters is None:
+            raise AdapterGone("this worker loads no adapters; start it with --adapters")
+        return self._adapters.enter(digest)
 
     def apply(self, command: RequestCommand) -> None:
         """Applies a command to its request; one that is unknown, or over, is ignored."""

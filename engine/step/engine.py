@@ -16,11 +16,13 @@ import time
 
 from cluster.deadline import Clock, deadline_passed
 from cluster.engine_options import EngineOptions
+from engine.contract.adapters import LoadAdapter, UnloadAdapter
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, WarmBlocks
 from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.meter import GrammarMeter
+from engine.step.adapting import Adapting
 from engine.step.batch.builder import BatchBuilder
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
@@ -56,7 +58,8 @@ class Engine:
     """The conductor. Every call from one thread."""
 
     is_compiling = False
-    """Grammars were not ready when the last step began: one soon may achieve something."""
+    """Grammars or adapters were not ready when the last step began: one soon may achieve
+    something."""
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class Engine:
         """In words; None: sequences are drafted for."""
         self._planner = self._planner_of(options, self._speculation)
         self._grammars = grammars
+        self.adapters = None if replica.adapters is None else Adapting(replica.adapters)
         masking = Masking.of(self.table, replica, grammars)
         self._token_choice = TokenChoice(
             replica, self.table, self._writer, masking=masking, clock=clock
@@ -131,10 +135,14 @@ class Engine:
             self._writer.frame.inspections.append(self._inspect(command))
         elif isinstance(command, RequestCommand):
             self._commands.apply(command)
+        elif isinstance(command, LoadAdapter | UnloadAdapter) and self.adapters is not None:
+            self.adapters.apply(command)
 
     def step(self) -> Frame:
         """One step. Never raises for what a request did. Raises EngineBroken."""
         self._meter.begin(self._clock())
+        if self.adapters is not None:
+            self.adapters.turn()
         self.is_compiling = self._is_compiling
         self._tidy()
         launches = self._launches
@@ -165,11 +173,13 @@ class Engine:
         found = self.placement.pool.check_invariants() + self.table.check_invariants()
         if self.table.leases() != self.placement.pool.leases:
             found.append("the pool's leases are not those that requests answer for")
-        return found
+        return found + ([] if self.adapters is None else self.adapters.check_invariants())
 
     @property
     def _is_compiling(self) -> bool:
         grammars = self._grammars
+        if self.adapters is not None and self.adapters.is_busy:
+            return True
         return self.table.num_constrained > 0 and grammars is not None and grammars.is_busy
 
     @property
@@ -202,6 +212,7 @@ class Engine:
             placement=self.placement,
             token_choice=self._token_choice,
             grammars=self._grammars,
+            adapters=self.adapters,
         )
 
     def _planner_of(self, options: EngineOptions, speculation: Speculation | None) -> StepPlanner:
@@ -243,7 +254,7 @@ class Engine:
             if request.deadline.has_passed:
                 error = deadline_passed(request.body.asked_s)
                 self._writer.end(request, SequenceState.EXPIRED, error)
-            elif request.grammar is not None and (failure := request.grammar.error) is not None:
+            elif request.waits_on_others and (failure := request.error) is not None:
                 self._writer.fail(request, failure)
             elif request.goes_local:
                 self._commands.turn_local_if_free(request)
@@ -293,4 +304,6 @@ class Engine:
         if self._writer.frame.load is not None:
             self._writer.frame.drafts = self._verification.counts.take()
         self._writer.frame.places = self._queue.due()
+        if self.adapters is not None:
+            self._writer.frame.adapters = self.adapters.take_news()
         return self._writer.take()

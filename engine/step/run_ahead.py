@@ -85,10 +85,13 @@ class RunAhead:
         return self._unread[0] if self._unread else None
 
     def step_of(self, sequences: list[Sequence]) -> DecodeStep | None:
-        """The next token of each, all decoding; None when some need the host to be sampled.
+        """The next token of each, all decoding; None when some need the host to be sampled, or
+        have an adapter, which no captured step has.
 
         Changes nothing.
         """
+        if any(sequence.adapter is not None for sequence in sequences):
+            return None
         row_of = self._unread[-1].row_of if self._unread else {}
         sources = [row_of.get(sequence) for sequence in sequences]
         rows = [self._row(*item) for item in enumerate(zip(sequences, sources, strict=True))]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import singledispatch
 from typing import Final
 
 import torch
 
+from kernels.cpu.adapter_records import adapter_parts
 from kernels.cpu.native_form import Cut, KvRows, NativeForm, NativeLine
 from kernels.cpu.native_kernels import ACTIVATION_CODES, CODES, HEAD_DIM_STEP, NO_WINDOW
 from kernels.cpu.native_matrix import NativeMatrix
 from kernels.cpu.native_sums import NativeSums
 from kernels.cpu.step_records import (
     LOGITS,
+    AddAdaptersRecord,
     GatedMulRecord,
     HeadNormRecord,
     KeepWantedRecord,
@@ -25,6 +28,7 @@ from kernels.cpu.step_records import (
 )
 from kernels.linear import Linear
 from kernels.tape import operations as ops
+from kernels.tape.adapter_operations import AddAdapters
 from kernels.tape.collective import NativeCollective
 from kernels.tape.recording import NoNativeForm, Recording
 from kernels.tape.rows import Rows
@@ -52,7 +56,7 @@ def native_form(recording: Recording) -> NativeForm:
         vocab_size=logits.width,
         sums=lowering.sums.collective,
         gather=gather,
-        kept=recording,
+        kept=(recording, lowering.kept),
     )
 
 
@@ -64,6 +68,8 @@ class Lowering:
         self.lines: list[NativeLine] = []
         self.row_bytes = [0]
         self.num_layers = 0
+        self.kept: list[object] = []
+        """Own what records point to, beside the recording."""
         self.sums = NativeSums(self.lines, self.rows)
         self._places = {logits.place: LOGITS}
         self._rotated: dict[int, Rows] = {}
@@ -128,6 +134,25 @@ def _scale(op: ops.Scale, to: Lowering) -> None:
 @lower.register
 def _product(op: ops.Product, to: Lowering) -> None:
     to.lines.append(_native(op.matrix).product_record(to.rows(op.x), to.rows(op.out)))
+
+
+@lower.register
+def _add_adapters(op: AddAdapters, to: Lowering) -> None:
+    x, out, site = to.rows(op.x), to.rows(op.out), op.site
+    parts = adapter_parts(site)
+    to.kept.append(parts)
+    record = AddAdaptersRecord(
+        parts=ctypes.addressof(parts),
+        starts=site.starts.data_ptr(),
+        num_parts=len(site.parts),
+        dtype=_code(out),
+        x=x.place,
+        in_width=x.width,
+        out=out.place,
+        out_width=out.width,
+        is_wanted=op.is_wanted,
+    )
+    to.lines.append(record)
 
 
 @lower.register

@@ -56,6 +56,10 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
         _INT,
     ),
+    "splitserve_add_adapters": (
+        *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _LONG),
+        *(_POINTER, _POINTER, _LONG, _INT),
+    ),
     "splitserve_run_program": (_POINTER, _POINTER),
     "splitserve_latent_attention": (
         *(_INT, _INT, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _LONG),

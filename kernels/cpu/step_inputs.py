@@ -21,7 +21,7 @@ class StepInputs:
     def __init__(self, kv: KvRows, num_layers: int) -> None:
         self.record = StepRecord()
         self._kv, self._num_layers = kv, num_layers
-        self._seen: tuple[torch.Tensor, ...] = ()
+        self._seen: tuple[torch.Tensor | None, ...] = ()
         self._pool: torch.Tensor | None = None
 
     def take(self, batch: StepQueries, kv: torch.Tensor) -> StepRecord:
@@ -52,6 +52,7 @@ class StepInputs:
             tensor: torch.Tensor = getattr(batch, name)
             _require_vector(name, tensor, dtype, size)
             setattr(step, name, tensor.data_ptr())
+        self._take_adapters(step, batch)
         tables = batch.block_tables
         require_dtype("block_tables", tables, torch.int32)
         require_shape("block_tables", tables, (num_seqs, tables.shape[-1]))
@@ -59,6 +60,12 @@ class StepInputs:
         step.block_tables, step.max_blocks = tables.data_ptr(), tables.shape[1]
         step.num_tokens, step.num_seqs = num_tokens, num_seqs
         step.num_logits = len(batch.logit_rows)
+
+    def _take_adapters(self, step: StepRecord, batch: StepQueries) -> None:
+        slots = batch.adapters
+        if slots is not None:
+            _require_vector("adapters", slots, torch.int32, len(batch.token_ids))
+        step.adapters = None if slots is None else slots.data_ptr()
 
     def _take_pool(self, step: StepRecord, kv: torch.Tensor) -> None:
         if self._pool is not kv:
@@ -79,7 +86,7 @@ class StepInputs:
         step.kv_layer_stride = kv.stride(1) * kv.itemsize
 
 
-def _tensors(batch: StepQueries) -> tuple[torch.Tensor, ...]:
+def _tensors(batch: StepQueries) -> tuple[torch.Tensor | None, ...]:
     return (
         batch.token_ids,
         batch.positions,
@@ -88,6 +95,7 @@ def _tensors(batch: StepQueries) -> tuple[torch.Tensor, ...]:
         batch.query_starts,
         batch.context_lens,
         batch.block_tables,
+        batch.adapters,
     )
 
 

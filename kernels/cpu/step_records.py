@@ -73,6 +73,18 @@ class PanelLinearRecord(OperationRecord):
     ]
 
 
+class AddAdaptersRecord(OperationRecord):
+    """Adds to each row what its adapter makes of the row of `x`; see native/add_adapters.cpp."""
+
+    function = "splitserve_run_add_adapters"
+    reads = ("x", "out")
+    writes = ("out",)
+    _fields_ = [
+        *_pointers("parts", "starts"),
+        *_longs("num_parts", "dtype", "x", "in_width", "out", "out_width", "is_wanted"),
+    ]
+
+
 class RopeWriteKvRecord(OperationRecord):
     """Rotates Q in place, writes K and V to a layer of the pool."""
 
@@ -216,7 +228,7 @@ class StepRecord(ctypes.Structure):
     _fields_ = [
         *_longs("num_tokens", "num_seqs", "num_logits", "max_blocks"),
         *_pointers("token_ids", "positions", "slots", "logit_rows"),
-        *_pointers("query_starts", "context_lens", "block_tables", "kv"),
+        *_pointers("query_starts", "context_lens", "block_tables", "adapters", "kv"),
         *_longs("kv_layer_stride", "kv_block_stride", "kv_block_size", "kv_dtype"),
         *_pointers("workspace"),
         *_longs("capacity_rows"),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from kernels.cpu.adapter_records import NativeAdapters
 from kernels.cpu.experts import pack_sorted
 from kernels.cpu.grouped_linear import pack_native_linear
 from kernels.cpu.head_linear import pack_heads
@@ -83,6 +84,7 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
         pack_heads=functools.partial(pack_heads, library),
         write_latent=latent.write_latent,
         latent_attention=latent.latent_attention,
+        add_adapters=NativeAdapters(library).add_adapters,
         play_natively=functools.partial(play_natively, library),
     )
 
@@ -90,6 +92,7 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
 def triton_set() -> KernelSet:
     """The Triton kernels, with cuBLAS behind products with plain weights."""
     from kernels.triton import (
+        add_adapters,
         experts,
         gated_mul,
         head_norm,
@@ -115,4 +118,5 @@ def triton_set() -> KernelSet:
         route_experts=route_experts.route_experts,
         write_latent=write_latent.write_latent,
         latent_attention=latent_attention.latent_attention,
+        add_adapters=add_adapters.add_adapters,
     )

@@ -9,11 +9,13 @@ from typing import Protocol
 
 import torch
 
+from kernels.adapters import AddAdaptersKernel
 from kernels.experts import PackExperts, RouteExpertsKernel
 from kernels.gated_mul import GatedMulKernel
 from kernels.latent import LatentAttentionKernel, PackHeads, WriteLatentKernel
 from kernels.linear import Linear
 from kernels.paged_queries import PagedQueries
+from kernels.reference.add_adapters import add_adapters
 from kernels.reference.experts import ReferenceExperts
 from kernels.reference.head_linear import TorchHeadLinear
 from kernels.reference.head_norm import head_norm
@@ -68,5 +70,6 @@ class KernelSet:
     pack_heads: PackHeads = TorchHeadLinear
     write_latent: WriteLatentKernel = write_latent
     latent_attention: LatentAttentionKernel = latent_attention
+    add_adapters: AddAdaptersKernel = add_adapters
     play_natively: Callable[[Recording], Player] | None = None
     """Raises NoNativeForm. None: the set has no programs, a forward goes kernel by kernel."""

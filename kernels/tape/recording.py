@@ -41,6 +41,11 @@ class StepQueries(PagedQueries, Protocol):
     @property
     def logit_rows(self) -> torch.Tensor: ...  # int64 [num_logits]
 
+    @property
+    def adapters(
+        self,
+    ) -> torch.Tensor | None: ...  # int32 [num_tokens]; None: no row has one
+
 
 class Player(Protocol):
     """Runs a recording, one step at a time. Not thread-safe."""

@@ -9,6 +9,7 @@ from functools import singledispatch
 import torch
 
 from kernels.reference.embed_part import embed_part
+from kernels.tape import adapter_operations as adapter_ops
 from kernels.tape import latent_operations as latent_ops
 from kernels.tape import mixture_operations as mixture_ops
 from kernels.tape import operations as ops
@@ -70,6 +71,14 @@ def _scale(op: ops.Scale, step: PlayedStep) -> None:
 def _product(op: ops.Product, step: PlayedStep) -> None:
     x = step[op.x]
     step[op.out] = op.matrix.logits(x) if op.is_wide else op.matrix(x)
+
+
+@take.register
+def _add_adapters(op: adapter_ops.AddAdapters, step: PlayedStep) -> None:
+    slots, batch = step.batch.adapters, step.batch
+    assert slots is not None, "a step without adapters is played without them"
+    slots = slots[batch.logit_rows] if op.is_wanted else slots
+    step.kernels.add_adapters(step[op.x], step[op.out], slots, op.site, batch.max_query_len)
 
 
 @take.register

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import torch
 
+from kernels.adapters import AdapterSite
 from kernels.gated_mul import GateActivation, gated_width
 from kernels.linear import Linear
 from kernels.tape import operations as ops
+from kernels.tape.adapter_operations import AddAdapters
 from kernels.tape.collective import Collective, ExpertCollective
 from kernels.tape.recording import Recording
 from kernels.tape.row_operations import GatherRows, SumOwnRows, TakeOwnRows
@@ -36,12 +38,14 @@ class Tape:
         collective: Collective | None = None,
         *,
         exchange: ExpertCollective | None = None,
+        has_adapters: bool = False,
     ) -> None:
         """`dtype` is that of matrices and activations; `collective`: of the ranks that share
         matrices, None where each has all of them; `exchange`: of those whose routed experts get
         rows by exchange. With both the ranks split the rows of a step, with the exchange alone each
-        has a step of its own."""
+        has a step of its own. `has_adapters`: of steps in which some row has one."""
         self.dtype = dtype
+        self._has_adapters = has_adapters
         shares = collective is not None and collective.world_size > 1
         self._collective = collective if shares else None
         self.exchange = exchange
@@ -80,6 +84,13 @@ class Tape:
         made = self.rows(out, matrix.shape[0])
         self.add(ops.Product(matrix=matrix, x=x, out=made))
         return made
+
+    def adapt(self, site: AdapterSite | None, x: Rows, out: Rows) -> Rows:
+        """`out`, the product of `x`, with what adapters add to it, in place. Nothing where none
+        may, or in steps without."""
+        if site is not None and self._has_adapters:
+            self.add(AddAdapters(site=site, x=x, out=out, is_wanted=self._is_wanted))
+        return out
 
     def logits(self, matrix: Linear, x: Rows, out: str = "logits") -> Rows:
         """As `linear`, in float32."""

@@ -67,6 +67,11 @@ def gathered(
     return every
 
 
+def agreed_least(collective: GroupCollective, number: int, device: torch.device) -> int:
+    """The smallest number of all ranks, which all call it at once. Raises RankLost."""
+    return int(gathered(collective, torch.tensor([[number]], device=device)).min())
+
+
 def numbers_of_all(
     collective: GroupCollective,
     rows: torch.Tensor,

@@ -1,7 +1,7 @@
 """What a conductor sends to its ranks, in order, to all of them alike.
 
-    conductor   PlanWriter.send(STEP | WORD | EXPERTS | STOP, parts)   returns when it is on its way
-    rank        PlanReader.next(timeout_s)                             one message after the other
+    conductor   PlanWriter.send(PlanKind, parts)   returns when it is on its way
+    rank        PlanReader.next(timeout_s)         one message after the other
 
 One writer and one reader in each rank, each used by one thread.
 """
@@ -29,6 +29,8 @@ class PlanKind(enum.IntEnum):
     """The last one: the rank ends, with exit code 0."""
     EXPERTS = 4
     """What experts are to be where: engine/model/experts/words.py; opaque here."""
+    ADAPTERS = 5
+    """What adapters are to be where: engine/model/adapters/words.py; opaque here."""
 
 
 class RankPlan(NamedTuple):

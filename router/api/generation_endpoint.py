@@ -99,7 +99,8 @@ class GenerationEndpoint:
             event_id, exchange.tenant, exchange.request_id, limits, door=self._reader.door.value
         )
         model, told = self._door.model, msgspec.msgpack.decode(resumable.told_as, type=ToldStream)
-        envelope = told.envelope(model.name, model.fingerprint)
+        name = resumable.prepared.model_name(model.name)
+        envelope = told.envelope(name, model.fingerprint)
         shape = self._reader.shape_again(resumable.prepared.routed.sampling)
         return self._generation([resumable.prepared], shape, envelope, told.options, resumable)
 
@@ -120,7 +121,7 @@ class GenerationEndpoint:
         model = self._door.model
         envelope = Envelope(
             id=f"{plan.id_prefix}-{exchange.request_id}",
-            model=model.name,
+            model=prepared[0].model_name(model.name),
             fingerprint=model.fingerprint,
         )
         resumable = self._resumable(prepared[0], plan, envelope, exchange.tenant)

@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cluster import VERSION
+from cluster.adapter import Adapter
 from cluster.errors import NotReady
 from router.api.answers.bodies import ModelBody, ModelListBody
 from router.api.http.errors import error_body, error_headers
 from router.front.doors import DoorContext
 from router.front.served_model import ServedModel
+from router.tenants.tenant import ANYBODY, Tenant
 
 
 class Readiness(Protocol):
@@ -64,23 +66,39 @@ class StatusEndpoints:
         """The program's version."""
         return _json(msgspec.json.encode({"version": VERSION}))
 
-    async def models(self, _request: Request) -> Response:
-        """The one model."""
-        return _json(listed(self._model))
+    async def models(self, request: Request) -> Response:
+        """The one model, and its adapters that the key is for."""
+        return _json(listed(self._model, tenant_in(request)))
 
     async def model(self, request: Request) -> Response:
-        """One model by its name. Raises UnknownModel."""
-        self._model.check_name(request.path_params["name"])
-        return _json(msgspec.json.encode(_body_of(self._model)))
+        """One of them by its name. Raises UnknownModel."""
+        name = self._model.adapter_of(request.path_params["name"])
+        if not name:
+            return _json(msgspec.json.encode(_body_of(self._model)))
+        adapter = self._model.adapter_named(name if tenant_in(request).may_ask(name) else "")
+        return _json(msgspec.json.encode(_body_of_adapter(self._model, adapter)))
 
 
-def listed(model: ServedModel) -> bytes:
+def listed(model: ServedModel, tenant: Tenant = ANYBODY) -> bytes:
     """GET /v1/models."""
-    return msgspec.json.encode(ModelListBody([_body_of(model)]))
+    adapters = [item for item in model.all_adapters() if tenant.may_ask(item.name)]
+    bodies = [_body_of(model), *(_body_of_adapter(model, item) for item in adapters)]
+    return msgspec.json.encode(ModelListBody(bodies))
+
+
+def tenant_in(request: Request) -> Tenant:
+    """Who asks; nobody in particular where no key is asked for."""
+    tenant: Tenant = request.scope["state"].get("tenant", ANYBODY)
+    return tenant
 
 
 def _body_of(model: ServedModel) -> ModelBody:
     return ModelBody(model.name, model.created_s, model.max_context_tokens, model.defaults)
+
+
+def _body_of_adapter(model: ServedModel, adapter: Adapter) -> ModelBody:
+    body = _body_of(model)
+    return msgspec.structs.replace(body, id=adapter.name, parent=model.name)
 
 
 def _json(body: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

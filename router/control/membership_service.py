@@ -14,12 +14,14 @@ from cluster.errors import InvalidRequest, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
+from cluster.membership.adapters import adapter_to_wire, adapters_from_wire
 from cluster.membership.hold import hold_from_wire, hold_to_wire
 from cluster.membership.member import MAX_NAME_CHARS, member_from_wire, member_to_wire
 from cluster.membership.store import MembershipStore
 from cluster.rpc import abort
 from cluster.wire import load_from_wire, load_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from router.control.adapter_orders import AdapterOrders
 from router.control.hand_on_orders import HandOnOrders
 from router.control.hold_orders import HoldOrders
 from router.control.join_rules import JoinRules
@@ -75,6 +77,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._routers = routers
         self._hold_orders = HoldOrders(fleet, index)
         self._hand_on_orders = HandOnOrders(fleet, index, dialer)
+        self._adapter_orders = AdapterOrders(fleet, dialer)
         self._started_s = clock()
 
     async def Join(
@@ -101,11 +104,16 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         try:
             load, hold = _checked_load(request.load), hold_from_wire(request.hold)
             _check_length("kv_transport", request.kv_transport)
+            adapters = adapters_from_wire(request.adapters)
         except SplitserveError as error:
             await abort(context, error)
         key = WorkerKey(request.worker_id, request.incarnation)
         known = await self._store.beat(
-            key, load, draining=request.draining, kv_transport=request.kv_transport
+            key,
+            load,
+            draining=request.draining,
+            kv_transport=request.kv_transport,
+            adapters=adapters,
         )
         holds = self._fleet.holds
         if known:
@@ -161,6 +169,24 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         limit_s = HAND_ON_S if remaining_s is None else min(HAND_ON_S, remaining_s * 0.95)
         return await self._hand_on_orders.give(request, timeout_s=limit_s)
 
+    async def LoadAdapter(
+        self, request: worker_pb2.LoadAdapterRequest, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.AdapterAnswer:
+        """What came of it, worker by worker."""
+        try:
+            return await self._adapter_orders.load(request)
+        except SplitserveError as error:
+            await abort(context, error)
+
+    async def UnloadAdapter(
+        self, request: worker_pb2.UnloadAdapterRequest, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.AdapterAnswer:
+        """What came of it, worker by worker."""
+        try:
+            return await self._adapter_orders.unload(request)
+        except SplitserveError as error:
+            await abort(context, error)
+
     async def Members(
         self, request: membership_pb2.MembersRequest, context: grpc.aio.ServicerContext
     ) -> membership_pb2.MembersResponse:
@@ -196,6 +222,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
                     num_in_flight=item.num_in_flight if item else 0,
                     indexed_blocks=self._index.num_blocks_of(state.member.key),
                     hold=item.hold.kind if item else "",
+                    adapters=map(adapter_to_wire, state.adapters),
                     is_drained=item is not None and item.is_drained(is_silent=is_silent),
                 )
             )

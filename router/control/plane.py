@@ -17,6 +17,7 @@ from cluster.process.loop_share import LoopShare
 from cluster.rpc import RpcServer
 from cluster.world import World
 from protos import fleet_watch_pb2_grpc, membership_pb2_grpc, router_admin_pb2_grpc
+from router.control.adapter_orders import AdapterOrders
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.control.fleet_watch import WATCH_SERVICE_NAME
 from router.control.join_rules import JoinRules, OwnModel
@@ -36,6 +37,7 @@ from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.sending import Sending
 from router.fairness.shares import Shares
+from router.fleet.adapters import FleetAdapters
 from router.fleet.event_followers import EventFollowers
 from router.fleet.first_look import FirstLook
 from router.fleet.fleet import Fleet
@@ -126,6 +128,11 @@ class FleetPlane:
         return self._index
 
     @property
+    def adapter_orders(self) -> AdapterOrders:
+        """For who loads adapters over HTTP."""
+        return AdapterOrders(self.fleet, self._world.dialer)
+
+    @property
     def passing(self) -> Passing | None:
         """For a gateway that sends requests by itself; None: there is no vLLM server."""
         return None if self._vllm is None else Passing(self.source, self._sending, self._vllm)
@@ -152,14 +159,14 @@ class FleetPlane:
         for role in Role:
             self.metrics.watch_members(role.value, partial(self._num_members, role))
         self.metrics.watch_states(self._standings)
-        return Fleet(
-            self.store,
-            estimates,
-            self._background,
+        fleet = Fleet(
+            *(self.store, estimates, self._background),
             followers=self._followers,
             sessions=Sessions(world, self._background, self._adapters),
             time=time,
         )
+        self.adapters = FleetAdapters(fleet)
+        return fleet
 
     def _vllm_fleet(self, options: RouterOptions, fronted: FrontedModel | None) -> VllmFleet | None:
         """None where no vLLM servers are named. Raises ConfigError."""

@@ -97,8 +97,10 @@ class Attempts:
         *,
         has_grammar: bool = False,
         pooling: str = "",
+        adapter: str = "",
     ) -> None:
-        """`pooling`: of a prompt that is pooled, how."""
+        """`pooling`: of a prompt that is pooled, how. `adapter`: the digest of the one that
+        computes it; empty: none does."""
         self._fleet, self._pooling = fleet, pooling
         self._budget, self._continues = rules.budget, rules.continues
         self._max_given_way = rules.max_given_way
@@ -109,7 +111,7 @@ class Attempts:
         self._last_error: SplitserveError | None = None
         self._pairing_key = None if first_part is None else first_part.pairing_key
         """Of the worker that the client's first tokens are from; None: it has none."""
-        self._has_grammar = has_grammar
+        self._has_grammar, self._adapter = has_grammar, adapter
         self._num_failed = self._num_refused = self._num_lost = self._num_moves = 0
         self._is_judged = False
         """The worker that has the request, for how it ended there."""
@@ -117,8 +119,9 @@ class Attempts:
     @property
     def excluded(self) -> frozenset[WorkerKey]:
         """Workers that it must not be sent to: those that had it, and where it has begun, decode
-        workers that would not go on with it. Nor workers that would not follow its grammar."""
-        if self._pairing_key is None and not self._has_grammar:
+        workers that would not go on with it. Nor workers that would not follow its grammar, or do
+        not have its adapter."""
+        if self._pairing_key is None and not self._has_grammar and not self._adapter:
             return self._tried
         members = self._fleet.with_role(Role.DECODE)
         return self._tried | {item.key for item in members if not self._fits(item)}
@@ -254,6 +257,8 @@ class Attempts:
     def _fits(self, item: FleetMember) -> bool:
         pairing = item.member.pairing
         if self._has_grammar and not pairing.follows_grammars:
+            return False
+        if self._adapter and not item.has_adapter(self._adapter):
             return False
         if self._pairing_key is None:
             return True

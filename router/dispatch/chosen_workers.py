@@ -124,6 +124,7 @@ class ChosenWorkers(msgspec.Struct, frozen=True):
             pool=None
             if (wish := request.pool) is None
             else worker_pb2.PoolWish(pooling=wish.pooling, dimensions=wish.dimensions),
+            adapter=request.adapter_digest,
         )
 
     def _uncached(self, item: FleetMember, num_prompt_tokens: int) -> int:

@@ -194,6 +194,7 @@ class Dispatcher:
             request.first_part,
             has_grammar=request.sampling.grammar is not None,
             pooling=request.pooling,
+            adapter=request.adapter_digest,
         )
         others = Others(self._evacuation, self._lines.of(request).preemption)
         journey = Journey(request, choices, attempts, clock, place, others)

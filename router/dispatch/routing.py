@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 import msgspec
@@ -64,7 +64,17 @@ class RoutingDesk:
         route = choose_route(view)
         if reason is not None:
             route = msgspec.structs.replace(route, reason=reason)
-        return Decision(request.request_id, view, route, self._fleet.mismatches)
+        notes = (*self._fleet.mismatches, *self._notes_on_adapter(request))
+        return Decision(request.request_id, view, route, notes)
+
+    def _notes_on_adapter(self, request: RoutedRequest) -> Iterator[str]:
+        """Who is no place for it, in words."""
+        if (adapter := request.adapter) is None:
+            return
+        yield f"computed by adapter {adapter.name} ({adapter.digest})"
+        for item in (*self._fleet.open(Role.DECODE), *self._fleet.open(Role.PREFILL)):
+            if not item.has_adapter(adapter.digest):
+                yield f"{item.key.worker_id} does not have that adapter"
 
     @property
     def max_num_seqs(self) -> int | None:
@@ -92,6 +102,8 @@ class RoutingDesk:
             for item in self._fleet.ready(Role.PREFILL)
             if item.capacity_tokens >= request.num_known_tokens and item.key not in excluded
         ]
+        if request.adapter is not None:
+            able = [item for item in able if item.has_adapter(request.adapter.digest)]
         return _warm(able if hold is None else [i for i in able if free_in_ms(i) == 0.0] or able)
 
     def _decode_members(
@@ -100,7 +112,7 @@ class RoutingDesk:
         role, pooling = request.answering, request.pooling
         ready = self._fleet.ready(role, without=excluded, pooling=pooling)
         if not ready:
-            raise NoWorker(f"no {role} worker takes new work")
+            raise NoWorker(_why_none(request))
         able = with_room(ready, request)
         if not able:  # one that is not trusted now may have the room
             ready = [item for item in self._open(request) if item.key not in excluded]
@@ -185,6 +197,12 @@ class RoutingDesk:
             kv_bytes_per_token=item.kv_bytes_per_token,
             kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),
         )
+
+
+def _why_none(request: RoutedRequest) -> str:
+    if request.adapter is None:
+        return f"no {request.answering} worker takes new work"
+    return f"no decode worker that takes new work has the adapter {request.adapter.name}"
 
 
 def _why_alone(request: RoutedRequest, hold: HeldRoom | None) -> RouteReason | None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from cluster.adapter import Adapter
 from cluster.block_hash import cache_root, pack_tokens
 from cluster.errors import SplitserveError
 from cluster.generation import BegunChoice, PromptToken, Timing, Usage
@@ -98,6 +99,8 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the client expects of the answer, from its beginning: workers may guess by it."""
     pool: PoolWish | None = None
     """None: tokens are wanted. Else `sampling.max_tokens` is 0, and a prefill worker answers."""
+    adapter: Adapter | None = None
+    """That very version computes it, prompt and answer; None: the model alone."""
 
     @cached_property
     def packed(self) -> bytes:
@@ -169,7 +172,12 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def root_at(self, pairing_key: str) -> bytes:
         """Where the names of its blocks begin at workers of one pairing."""
-        return cache_root(pairing_key, self.tenant_salt)
+        return cache_root(pairing_key, self.tenant_salt, self.adapter_digest)
+
+    @property
+    def adapter_digest(self) -> str:
+        """Empty: the model alone."""
+        return "" if self.adapter is None else self.adapter.digest
 
 
 class PromptTokens(msgspec.Struct, frozen=True):

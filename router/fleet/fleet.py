@@ -215,14 +215,14 @@ class Fleet:
         item = self._members.get(state.member.key)
         if item is None:
             return
-        was_draining, item.state = item.state.draining, state
+        was, item.state = item.state, state
         item.room.heard(state.load)
         if item.standstill is not None:
             item.standstill.heard(state.load)
         self._estimates.heard(item.key, state.load)
-        if state.draining != was_draining:
-            if state.draining:
-                self.diary.note(Happening.ENDING, item.key.worker_id, "it was told to end")
+        if state.draining and not was.draining:
+            self.diary.note(Happening.ENDING, item.key.worker_id, "it was told to end")
+        if (state.draining, state.adapters) != (was.draining, was.adapters):
             self.changes.announce()
 
     def _on_hold(self, worker_id: str, hold: WorkerHold) -> None:

@@ -173,6 +173,10 @@ class FleetMember:
         """As of its last word."""
         return self.state.load
 
+    def has_adapter(self, digest: str) -> bool:
+        """By its last beat."""
+        return any(item.adapter.digest == digest for item in self.state.adapters)
+
     @property
     def is_decode(self) -> bool:
         """True for the decode role."""

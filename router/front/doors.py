@@ -66,8 +66,15 @@ class DoorContext:
     def who_asks(self, authorization: str | None) -> Tenant:
         """`authorization` as a header has it. Raises Unauthenticated and NotAllowed."""
         tenant = self.keyring.let_in(authorization)
-        if not tenant.may_ask(self.model.name):
+        if not self._is_for_some(tenant):
             raise NotAllowed(
                 f"this API key is not for {self.model.name}, only for {', '.join(tenant.models)}"
             )
         return tenant
+
+    def _is_for_some(self, tenant: Tenant) -> bool:
+        """Whether its key is good for the model or one of its adapters: which one is asked for is
+        seen when the request is read."""
+        if tenant.may_ask(self.model.name):
+            return True
+        return any(tenant.may_ask(adapter.name) for adapter in self.model.all_adapters())

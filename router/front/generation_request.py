@@ -111,6 +111,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     stop: tuple[str, ...] = ()
     cache_salt: str = ""
     """The client's part of the cache salt; it can only narrow what is shared."""
+    adapter: str = ""
+    """Its name; empty: the model alone."""
     keep_tokens: bool = False
     """Deltas carry their tokens."""
     text: TextOptions = TextOptions()

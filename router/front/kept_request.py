@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cluster.adapter import Adapter
 from cluster.block_hash import unpack_tokens
 from cluster.errors import NotResumable
 from cluster.sampling import SamplingParams
@@ -15,7 +16,7 @@ from router.front.served_model import ServedModel
 from router.resume.record import Record
 from router.tenants.tenant import Tenant
 
-VERSION = 2
+VERSION = 3
 """Of what is written of an answer, its record too (router/resume/record.py): raise it with either.
 Routers of two versions share a store while a fleet is updated."""
 
@@ -38,6 +39,8 @@ class KeptRequest(msgspec.Struct, frozen=True, array_like=True):
     stops: tuple[str, ...]
     keep_tokens: bool
     text: TextOptions
+    adapter: Adapter | None
+    """That very version goes on with it."""
 
     @classmethod
     def of(
@@ -58,6 +61,7 @@ class KeptRequest(msgspec.Struct, frozen=True, array_like=True):
             stops=prepared.stops.strings,
             keep_tokens=prepared.keep_tokens,
             text=prepared.text,
+            adapter=routed.adapter,
         )
 
     @classmethod
@@ -91,6 +95,7 @@ class KeptRequest(msgspec.Struct, frozen=True, array_like=True):
             tenant_salt=self.tenant_salt,
             limits=limits,
             first_part=record.first_part,
+            adapter=self.adapter,
         )
 
 

@@ -17,10 +17,12 @@ from random import Random
 
 import msgspec
 
+from cluster.adapter import Adapter
 from cluster.deadline import Deadline
 from cluster.errors import (
     ContextTooLong,
     InvalidRequest,
+    NotAllowed,
     SplitserveError,
 )
 from cluster.generation import MAX_PREDICTION_TOKENS
@@ -107,6 +109,7 @@ class CompletionPipeline:
         self._model.check_text()
         wishes, limit = request.wishes, self._model.max_context_tokens
         tenant = request.tenant
+        adapter = self._adapter_of(request)
         token_ids = await self._encoder.encode(
             request.prompt,
             request.limits.to_first_token,
@@ -135,6 +138,7 @@ class CompletionPipeline:
             limits=request.limits,
             trace=request.trace,
             prediction=await self._prediction(request) if wishes.prediction else [],
+            adapter=adapter,
         )
         return PreparedGeneration(
             routed,
@@ -215,6 +219,13 @@ class CompletionPipeline:
             top_k=0 if asked.top_k == -1 or asked.top_k >= vocab_size else asked.top_k,
             top_p=SMALLEST_TOP_P if asked.top_p == 0.0 else asked.top_p,
         )
+
+    def _adapter_of(self, request: GenerationRequest) -> Adapter | None:
+        """Raises UnknownModel, and NotAllowed for a key that is not for it."""
+        model, name = self._model, request.wishes.adapter
+        if not request.tenant.may_ask(name or model.name):
+            raise NotAllowed(f"this API key is not for {(name or model.name)[:200]}")
+        return model.adapter_named(name) if name else None
 
     def _grammar_after(
         self, token_ids: list[int], grammar: Grammar, in_thought: Grammar | None

@@ -26,3 +26,8 @@ class PreparedGeneration(msgspec.Struct, frozen=True):
     """Of an answer that goes on: what an earlier connection was told. None: it begins."""
     num_resumes: int = 0
     """How often another connection has gone on with it, this one too."""
+
+    def model_name(self, base: str) -> str:
+        """As clients ask for it: the adapter's, or that of the model alone."""
+        adapter = self.routed.adapter
+        return base if adapter is None else adapter.name

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from cluster.adapter import Adapter
 from cluster.errors import InvalidRequest, UnknownModel
 from cluster.models.hf.generation_defaults import GenerationDefaults
 from cluster.models.pooling import Pooling
@@ -13,6 +14,16 @@ from router.front.inline_limit import InlineLimit
 from router.grammar.spelled import SpecialTexts
 from router.text.tokenizer import ChatTemplate, Tokenizer
 from router.tools.detection import Manners
+
+
+def no_adapters(name: str) -> Adapter | None:
+    """Of a fleet that has none."""
+    return None
+
+
+def any_adapter(name: str) -> Adapter | None:
+    """Where names are looked at later: by the router's loop, which knows the fleet."""
+    return Adapter(name, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +54,9 @@ class ServedModel:
     """What it makes of prompts in place of text; None: it makes text alone."""
     hidden_size: int = 0
     """Values of an embedding that is not cut."""
+    find_adapter: Callable[[str], Adapter | None] = no_adapters
+    """By the name that a client asks for; None: there is none."""
+    all_adapters: Callable[[], list[Adapter]] = list
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -65,7 +79,18 @@ class ServedModel:
     def check_name(self, asked: str | None) -> None:
         """Raises UnknownModel; an absent or empty name is this model."""
         if asked and asked != self.name:
+            self.adapter_named(asked)
+
+    def adapter_of(self, asked: str | None) -> str:
+        """The adapter's name, where it is none of this model's; empty: the model alone."""
+        return "" if not asked or asked == self.name else asked
+
+    def adapter_named(self, name: str) -> Adapter:
+        """What the name stands for at this moment. Raises UnknownModel."""
+        adapter = self.find_adapter(name)
+        if adapter is None:
             raise UnknownModel(
-                f"The model `{asked[:200]}` does not exist; served here: `{self.name}`",
+                f"The model `{name[:200]}` does not exist; served here: `{self.name}`",
                 param="model",
             )
+        return adapter

@@ -59,11 +59,15 @@ class InferenceService:
     async def ListModels(
         self, _request: inference_pb2.ListModelsRequest, _context: Any
     ) -> inference_pb2.ListModelsResponse:
-        """The one model."""
-        model = inference_pb2.Model(
-            id=self._door.model.name, max_context_tokens=self._door.model.max_context_tokens
-        )
-        return inference_pb2.ListModelsResponse(models=[model])
+        """The one model, then its adapters."""
+        model = self._door.model
+        limit = model.max_context_tokens
+        listed = [inference_pb2.Model(id=model.name, max_context_tokens=limit)]
+        listed += [
+            inference_pb2.Model(id=item.name, max_context_tokens=limit, parent=model.name)
+            for item in model.all_adapters()
+        ]
+        return inference_pb2.ListModelsResponse(models=listed)
 
     async def _generate(self, received: ReceivedMessage, context: Any) -> None:
         limits = received.limits
@@ -85,6 +89,7 @@ class InferenceService:
                 caller=caller,
                 limits=limits,
                 defaults=self._door.model.defaults,
+                adapter=self._door.model.adapter_of(message.model),
             )
             if self._door.tracing is not None:
                 wanted = replace(wanted, trace=_trace(self._door.tracing, wanted, context))

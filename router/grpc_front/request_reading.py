@@ -60,8 +60,10 @@ def read_request(
     caller: Caller,
     limits: TimeLimits,
     defaults: GenerationDefaults,
+    adapter: str = "",
 ) -> GenerationRequest:
-    """Raises InvalidRequest; ranges of sampling parameters are checked by the pipeline."""
+    """`adapter`: its name; empty: the model alone. Raises InvalidRequest; ranges of sampling
+    parameters are checked by the pipeline."""
     wire = message.sampling
     _check_lists(wire)
     return GenerationRequest(
@@ -77,6 +79,7 @@ def read_request(
             default_max_tokens=defaults.max_new_tokens,
             stop=tuple(wire.stop),
             keep_tokens=True,
+            adapter=adapter,
         ),
     )
 

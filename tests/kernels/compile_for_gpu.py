@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 
 from kernels.triton.gpu import HOPPER, Gpu
+from tests.kernels.compile_adapters import ADAPTERS
 from tests.kernels.compile_attention import ATTENTION, MORE_ATTENTION, RESIDENT, other_attention
 from tests.kernels.compile_case import Case, compile_case
 from tests.kernels.compile_elementwise import ELEMENTWISE
@@ -28,6 +29,7 @@ CASES: dict[str, tuple[Gpu, list[Case]]] = {
     "more_attention": (HOPPER, MORE_ATTENTION),
     "resident": (HOPPER, RESIDENT),
     "latent": (HOPPER, LATENTS),
+    "adapters": (HOPPER, ADAPTERS),
     "elementwise": (HOPPER, ELEMENTWISE),
     "low_bit": (HOPPER, LOW_BIT),
     "mixture": (HOPPER, MIXTURE),

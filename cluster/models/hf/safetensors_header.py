@@ -35,7 +35,7 @@ def bytes_by_dtype(path: Path, *, quantized: bool = False) -> Counter[str]:
     for name in header:
         if name != "__metadata__":
             entry = Fields(header, str(path)).section(name)
-            dtype, begin, end = _entry(entry, data_bytes, allowed)
+            dtype, begin, end = entry_of(entry, data_bytes, allowed)
             sizes[dtype] += end - begin
             end_of_data = max(end_of_data, end)
     if end_of_data != data_bytes:
@@ -63,7 +63,9 @@ def _header(path: Path) -> tuple[dict[str, object], int]:
         raise BadCheckpoint(f"cannot read {path}: {error.strerror}") from error
 
 
-def _entry(entry: Fields, data_bytes: int, allowed: dict[str, str]) -> tuple[str, int, int]:
+def entry_of(entry: Fields, data_bytes: int, allowed: dict[str, str]) -> tuple[str, int, int]:
+    """Of one tensor: its dtype by our name, where its bytes begin and end. Raises as
+    bytes_by_dtype."""
     stored = entry.text("dtype")
     if stored not in allowed:
         raise UnsupportedModel(

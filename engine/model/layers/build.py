@@ -8,6 +8,7 @@ import torch
 
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
+from engine.model.adapters.bank import NO_ADAPTERS, AdapterBank, LayerAdapters
 from engine.model.expert_picks import ExpertPicks
 from engine.model.layers.attention import Attention
 from engine.model.layers.decoder_layer import DecoderLayer
@@ -36,6 +37,8 @@ class LayerBuilder:
     rope: RopeTables
     picks: ExpertPicks | None = None
     """Of all layers, to be counted up; None: nobody asks."""
+    bank: AdapterBank | None = None
+    """None: adapters add to nothing."""
     experts: dict[int, PlacedExperts] = field(default_factory=dict)
     """By layer, those that were built."""
 
@@ -72,7 +75,7 @@ class LayerBuilder:
 
     def _bare_feed_forward(self, index: int, weights: MlpWeights | MixtureWeights) -> FeedForward:
         if isinstance(weights, MlpWeights):
-            return self._mlp(weights)
+            return self._mlp(index, weights)
         assert self.config.mixture is not None
         split, picks = self.split, None if self.picks is None else self.picks.of_layer(index)
         groups = ExpertGroups(
@@ -89,6 +92,7 @@ class LayerBuilder:
         config, scale = self.config, self.config.attention_scale
         window = config.window
         is_windowed = window is not None and index in window.layers
+        adapters = self._adapters(index)
         return GroupedQueryAttention(
             qkv=self.kernels.pack_linear(weights.qkv, weights.qkv_bias),
             o=self.kernels.pack_linear(weights.o, weights.o_bias),
@@ -97,7 +101,12 @@ class LayerBuilder:
             scale=config.head_dim**-0.5 if scale is None else scale,
             window=window.num_tokens if window is not None and is_windowed else None,
             qk_norm=self._qk_norm(weights),
+            qkv_adapters=adapters.qkv,
+            o_adapters=adapters.output,
         )
+
+    def _adapters(self, index: int) -> LayerAdapters:
+        return NO_ADAPTERS if self.bank is None else self.bank.layers[index]
 
     def _qk_norm(self, weights: AttentionWeights) -> QkNorm | None:
         if weights.query_norm is None or weights.key_norm is None:
@@ -116,11 +125,14 @@ class LayerBuilder:
             head_dim=self.config.head_dim,
         )
 
-    def _mlp(self, weights: MlpWeights) -> GatedMlp:
+    def _mlp(self, index: int, weights: MlpWeights) -> GatedMlp:
+        adapters = self._adapters(index)
         return GatedMlp(
             self.kernels.pack_linear(weights.gate_up, weights.gate_up_bias),
             self.kernels.pack_linear(weights.down, weights.down_bias),
             GateActivation(self.config.activation.value),
+            adapters.gate_up,
+            adapters.down,
         )
 
     def _post_norm(self, weight: torch.Tensor) -> PostNorm:

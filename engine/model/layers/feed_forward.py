@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kernels.adapters import AdapterSite
 from kernels.gated_mul import GateActivation
 from kernels.linear import Linear
 from kernels.tape.rows import Rows
@@ -30,6 +31,8 @@ class GatedMlp:
     gate_up: Linear
     down: Linear
     activation: GateActivation
+    gate_up_adapters: AdapterSite | None = None
+    down_adapters: AdapterSite | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -42,5 +45,6 @@ class GatedMlp:
 
     def record_share(self, tape: Tape, x: Rows) -> Rows:
         """As `record`, but this rank's share of the sum."""
-        gated = tape.gated_mul(tape.linear(self.gate_up, x, "gate_up"), self.activation)
-        return tape.linear(self.down, gated, "branch")
+        gate_up = tape.linear(self.gate_up, x, "gate_up")
+        gated = tape.gated_mul(tape.adapt(self.gate_up_adapters, x, gate_up), self.activation)
+        return tape.adapt(self.down_adapters, gated, tape.linear(self.down, gated, "branch"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.model.layers.qk_norm import QkNorm
+from kernels.adapters import AdapterSite
 from kernels.linear import Linear
 from kernels.tape.rows import QkvHeads, Rows
 from kernels.tape.tape import Tape
@@ -27,6 +28,8 @@ class GroupedQueryAttention:
     window: int | None = None
     """Tokens seen, itself among them; None: all before."""
     qk_norm: QkNorm | None = None
+    qkv_adapters: AdapterSite | None = None
+    o_adapters: AdapterSite | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -35,7 +38,7 @@ class GroupedQueryAttention:
 
     def attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
         """See Attention; width is num_heads * head_dim."""
-        qkv = tape.linear(self.qkv, x, "qkv")
+        qkv = tape.adapt(self.qkv_adapters, x, tape.linear(self.qkv, x, "qkv"))
         if self.qk_norm is not None:
             self.qk_norm.record(tape, qkv, self.heads)
         query = tape.rope_write_kv(qkv, self.heads, self.cos_sin, layer)
@@ -43,4 +46,5 @@ class GroupedQueryAttention:
 
     def project(self, tape: Tape, attended: Rows) -> Rows:
         """See Attention."""
-        return tape.to_residual(tape.linear(self.o, attended, "branch"))
+        branch = tape.linear(self.o, attended, "branch")
+        return tape.to_residual(tape.adapt(self.o_adapters, attended, branch))

@@ -6,6 +6,7 @@ form the group -> load the own part -> agree on the pool -> capture decode steps
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from engine.contract.spec import EngineSpec
@@ -13,12 +14,14 @@ from engine.model.experts.balancing import Balancing
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.rebalancer import Rebalancer
 from engine.model.load_phases import PhaseProgress, PhaseTimer
+from engine.runner.adapters import AdapterRanks, GroupAdapters
 from engine.runner.model_runner import Replica
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner
 from engine.runner.ranks.group_turn import ConductorTurn
 from engine.runner.ranks.loaded_rank import load_rank
 from engine.runner.replica import LoadedPart, finish_replica, memory_errors
+from ranks.collectives.group_collective import agreed_least
 
 
 def load_conductor(spec: EngineSpec, group: RankGroup, progress: PhaseProgress) -> Replica:
@@ -46,7 +49,21 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     runner = GroupRunner(own.runner, group, balancing)
     replica = finish_replica(spec, own.part, runner, phases)
     balance = None if balancing is None else balancing.balance
-    return replace(replica, others=group, group_turn=ConductorTurn(group, runner, balance))
+    return replace(
+        replica,
+        others=group,
+        group_turn=ConductorTurn(group, runner, balance),
+        adapters=_adapters(own.part, group),
+    )
+
+
+def _adapters(part: LoadedPart, group: RankGroup) -> AdapterRanks | None:
+    """Of all ranks; None: none are loaded."""
+    agree = functools.partial(agreed_least, group.collective, device=part.size.device)
+    own, bank = part.rank_adapters(agree), part.decoder.bank
+    if own is None or bank is None:
+        return None
+    return GroupAdapters(own, bank.room, group.tell_of_adapters, group.loss_after)
 
 
 def _balancing(spec: EngineSpec, part: LoadedPart, group: RankGroup) -> Balancing | None:

@@ -4,6 +4,7 @@
                    -> capture decode steps, on GPUs -> RankReady
     then, for ever:   STEP     the same forward as the conductor's
                       EXPERTS  what is to be where
+                      ADAPTERS the same of adapters
                       WORD     for its extension
                       STOP     the end
 
@@ -26,7 +27,7 @@ from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
 from engine.runner.replica import LoadedPart
 from ranks.collectives.call_wait import call_limit_s
-from ranks.collectives.group_collective import GroupCollective, gathered
+from ranks.collectives.group_collective import GroupCollective, agreed_least, gathered
 from ranks.joining import Arrival, arrive
 from ranks.launch import RankLaunch
 from ranks.reports import Arrived, Progress, RankFailed, RankReady, ReportSender, Word
@@ -83,6 +84,9 @@ class Follower:
             own.runner,
             extension=extension,
             experts=RankExperts(own.part.decoder.experts),
+            adapters=own.part.rank_adapters(
+                functools.partial(agreed_least, collective, device=own.part.size.device)
+            ),
         )
         while turns.take():
             for body in extension.poll():

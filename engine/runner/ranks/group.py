@@ -180,6 +180,11 @@ class RankGroup:
         """Of engine/model/experts/words.py, to all ranks. Raises RankLost."""
         self._ties.plans.send(PlanKind.EXPERTS, body)
 
+    def tell_of_adapters(self, body: bytes) -> None:
+        """Of engine/model/adapters/words.py, to all ranks. Raises RankLost."""
+        self._num_plans += 1
+        self._ties.plans.send(PlanKind.ADAPTERS, body)
+
     def tell(self, body: bytes) -> None:
         """See RankLine."""
         try:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 
 from cluster.deadline import Clock
+from engine.model.adapters import words
+from engine.model.adapters.rank_adapters import RankAdapters
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.words import unpack
 from engine.runner.model_runner import ModelRunner
@@ -32,11 +34,12 @@ class RankTurns:
         *,
         extension: RankExtension,
         experts: RankExperts,
+        adapters: RankAdapters | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """`runner` computes the own part."""
         self._plans, self._collective, self._runner = plans, collective, runner
-        self._extension, self._experts = extension, experts
+        self._extension, self._experts, self._adapters = extension, experts, adapters
         self._steps = StepReader()
         self._clock, self._stepped_s = clock, 0.0
 
@@ -56,6 +59,8 @@ class RankTurns:
             self._extension.handle(bytes(plan.body))
         elif plan.kind is PlanKind.EXPERTS:
             self._experts.follow(unpack(bytes(plan.body)))
+        elif plan.kind is PlanKind.ADAPTERS and self._adapters is not None:
+            self._adapters.follow(words.unpack(bytes(plan.body)))
         return plan.kind is not PlanKind.STOP
 
     def _compute(self, body: memoryview) -> None:

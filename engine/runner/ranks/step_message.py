@@ -1,10 +1,11 @@
 """A step's plan on its way to the ranks: numbers only, in one fixed layout.
 
-    counts, int64 [9]                     num_tokens, num_seqs, width of tables, num_logits,
-                                          num_copies, num_decodes, max_query_len, max_context_len,
-                                          is_pooled
+    counts, int64 [10]                    num_tokens, num_seqs, width of tables, num_logits,
+                                          num_slots, num_copies, num_decodes, max_query_len,
+                                          max_context_len, is_pooled
     int64    token_ids, positions, slots, logit_rows, copies [num_copies, 2]
-    int32    query_starts, context_lens, block_tables [num_seqs, width]
+    int32    query_starts, context_lens, block_tables [num_seqs, width],
+             adapters [num_slots]: as many as tokens, or none
 
 All of it in the machine's own byte order: ranks of one group have one kind of processor.
 
@@ -27,10 +28,10 @@ from cluster.errors import InternalError
 from engine.model.ragged_batch import RaggedBatch
 from ranks.plans.plan import Part
 
-_COUNTS = struct.Struct("=9q")
-_Sizes = tuple[int, int, int, int]
-"""num_tokens, num_seqs, width of tables, num_logits"""
-_NOTHING: _Sizes = (0, 0, 0, 0)
+_COUNTS = struct.Struct("=10q")
+_Sizes = tuple[int, int, int, int, int]
+"""num_tokens, num_seqs, width of tables, num_logits, num_slots"""
+_NOTHING: _Sizes = (0, 0, 0, 0, 0)
 BlockCopies = Sequence[tuple[int, int]]
 """(source, target), as ModelRunner's."""
 
@@ -61,7 +62,9 @@ class StepWriter:
     def _look_at(self, batch: RaggedBatch) -> None:
         """Nothing to do for tensors that the step before had too, the same objects."""
         long_words = (batch.token_ids, batch.positions, batch.slots, batch.logit_rows)
-        words = (batch.query_starts, batch.context_lens, batch.block_tables)
+        words = [batch.query_starts, batch.context_lens, batch.block_tables]
+        if batch.adapters is not None:
+            words.append(batch.adapters)
         tensors = (*long_words, *words)
         if len(self._seen) == len(tensors) and all(map(operator.is_, self._seen, tensors)):
             return
@@ -95,7 +98,7 @@ class StepReader:
         views = self._views
         if (
             views is None
-            or counts[:5] != self._shape
+            or counts[:6] != self._shape
             or len(body) != self._num_bytes
             or body.obj is not self._memory
         ):
@@ -112,12 +115,13 @@ class StepReader:
             num_decodes=num_decodes,
             max_query_len=longest,
             max_context_len=context,
+            adapters=views.adapters,
             is_pooled=bool(is_pooled),
         )
         return batch, _pairs_of(views.copies) if num_copies else []
 
     def _look_at(self, body: memoryview, counts: tuple[int, ...]) -> _Views:
-        shape = _Shape(*counts[:5])
+        shape = _Shape(*counts[:6])
         if min(counts) < 0 or len(body) != shape.num_bytes:
             raise InternalError(f"a step's plan of {len(body)} bytes, which says {counts}")
         self._views = _views_of(body, shape)
@@ -132,6 +136,7 @@ class _Shape(NamedTuple):
     num_seqs: int
     width: int
     num_logits: int
+    num_slots: int
     num_copies: int
 
     @property
@@ -142,7 +147,7 @@ class _Shape(NamedTuple):
     @property
     def num_short(self) -> int:
         """Numbers of 32 bits."""
-        return 2 * self.num_seqs + 1 + self.num_seqs * self.width
+        return 2 * self.num_seqs + 1 + self.num_seqs * self.width + self.num_slots
 
     @property
     def num_bytes(self) -> int:
@@ -161,26 +166,31 @@ class _Views(NamedTuple):
     query_starts: torch.Tensor
     context_lens: torch.Tensor
     block_tables: torch.Tensor
+    adapters: torch.Tensor | None
 
 
 def _sizes_of(batch: RaggedBatch) -> _Sizes:
     num_seqs, width = batch.block_tables.shape
-    return len(batch.token_ids), num_seqs, width, len(batch.logit_rows)
+    num_slots = 0 if batch.adapters is None else len(batch.adapters)
+    return len(batch.token_ids), num_seqs, width, len(batch.logit_rows), num_slots
 
 
 def _views_of(body: memoryview, shape: _Shape) -> _Views:
     longs = np.frombuffer(body, np.int64, count=shape.num_long, offset=_COUNTS.size)
     after = _COUNTS.size + longs.nbytes
     shorts = np.frombuffer(body, np.int32, count=shape.num_short, offset=after)
-    num_tokens, num_seqs, width, num_logits, num_copies = shape
+    num_tokens, num_seqs, width, num_logits, num_slots, num_copies = shape
     token_ids, positions, slots, logit_rows, copies = torch.split_with_sizes(
         torch.from_numpy(longs), (num_tokens, num_tokens, num_tokens, num_logits, 2 * num_copies)
     )
-    starts, contexts, tables = torch.split_with_sizes(
-        torch.from_numpy(shorts), (num_seqs + 1, num_seqs, num_seqs * width)
+    starts, contexts, tables, adapters = torch.split_with_sizes(
+        torch.from_numpy(shorts), (num_seqs + 1, num_seqs, num_seqs * width, num_slots)
     )
-    tables = tables.view(num_seqs, width)
-    return _Views(token_ids, positions, slots, logit_rows, copies, starts, contexts, tables)
+    return _Views(
+        *(token_ids, positions, slots, logit_rows, copies, starts, contexts),
+        tables.view(num_seqs, width),
+        adapters if num_slots else None,
+    )
 
 
 def _pairs_of(copies: torch.Tensor) -> list[tuple[int, int]]:

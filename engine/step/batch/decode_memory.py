@@ -35,6 +35,7 @@ class DecodeMemory:
         self._slots = torch.zeros(num_seqs, dtype=torch.int64)
         self._context_lens = torch.zeros(num_seqs, dtype=torch.int32)
         self._block_tables = torch.zeros(num_seqs, max_blocks, dtype=torch.int32)
+        self._adapters = torch.zeros(num_seqs, dtype=torch.int32)
         self._query_starts = torch.arange(num_seqs + 1, dtype=torch.int32)
         self._logit_rows = torch.arange(num_seqs)
         self._owners: list[BlockLease | None] = [None] * num_seqs
@@ -45,6 +46,7 @@ class DecodeMemory:
             for tensor in (self._token_ids, self._positions, self._slots, self._context_lens)
         )
         self._table = _numbers_of(self._block_tables)
+        self._slots_of_adapters = _numbers_of(self._adapters)
 
     @classmethod
     def fitting(cls, sequences: Ordered[Sequence], block_size: int) -> DecodeMemory:
@@ -64,10 +66,11 @@ class DecodeMemory:
             position = sequence.num_computed
             token_ids[row] = sequence.token_ids[position]
             longest = max(longest, self._write_row(row, sequence, position))
-        return self._batch(longest)
+        return self._batch(longest, has_adapters=self._write_adapters(sequences))
 
     def write_ahead(self, sequences: Ordered[Sequence], num_ahead: Ordered[int]) -> RaggedBatch:
         """As `write`; but where `num_ahead` is 1, the step that computes the token after the last.
+        Of sequences without adapters.
 
         That token is not known yet: 0 stands for it.
         """
@@ -78,7 +81,16 @@ class DecodeMemory:
             longest = max(longest, self._write_row(row, sequence, position))
         return self._batch(longest)
 
-    def _batch(self, longest: int) -> RaggedBatch:
+    def _write_adapters(self, sequences: Ordered[Sequence]) -> bool:
+        """Whether any sequence has one."""
+        if all(sequence.adapter is None for sequence in sequences):
+            return False
+        for row, sequence in enumerate(sequences):
+            use = sequence.adapter
+            self._slots_of_adapters[row] = 0 if use is None else use.slot or 0
+        return True
+
+    def _batch(self, longest: int, *, has_adapters: bool = False) -> RaggedBatch:
         return RaggedBatch(
             token_ids=self._token_ids,
             positions=self._positions,
@@ -90,6 +102,7 @@ class DecodeMemory:
             num_decodes=self.num_seqs,
             max_query_len=1,
             max_context_len=longest,
+            adapters=self._adapters if has_adapters else None,
         )
 
     def _write_row(self, row: int, sequence: Sequence, position: int) -> int:

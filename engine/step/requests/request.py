@@ -11,10 +11,12 @@ choices go on, each has a sequence from the beginning, as if all had been preemp
 from __future__ import annotations
 
 from cluster.deadline import Deadline
+from cluster.errors import SplitserveError
 from cluster.generation import GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest, PrefillMode
 from engine.sampling.grammars.compiler import CompiledGrammar
 from engine.step.drafting.draft_tally import DraftTally
+from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.sequence import Sequence
 
@@ -55,6 +57,10 @@ class Request:
         """Choices that go on after their first token; None: not known yet."""
         self.grammar: CompiledGrammar | None = None
         """What every choice must be."""
+        self.adapter: AdapterUse | None = None
+        """None: the model alone."""
+        self.waits_on_others = False
+        """It has a grammar or an adapter, which may fail."""
         self.delivered: set[int] = set()
         """Indices of prompt blocks whose KV arrived."""
         self.num_to_compute = body.num_known_tokens
@@ -91,8 +97,17 @@ class Request:
 
     @property
     def may_start(self) -> bool:
-        """False while its grammar is compiled, or where that has failed."""
+        """False while its grammar is compiled or its adapter read, or where that has failed."""
+        if self.adapter is not None and self.adapter.slot is None:
+            return False
         return self.grammar is None or (self.grammar.is_ready and self.grammar.error is None)
+
+    @property
+    def error(self) -> SplitserveError | None:
+        """Why it can never be computed, found out after it was submitted."""
+        if self.adapter is not None and self.adapter.error is not None:
+            return self.adapter.error
+        return None if self.grammar is None else self.grammar.error
 
     def lets_in(self, sequence: Sequence) -> bool:
         """Whether one that is queued may be admitted. Choices that go on together are, one at a

@@ -14,6 +14,7 @@ from engine.memory.lease import BlockLease
 from engine.sampling.grammars.constraint import Constraint
 from engine.step.drafting.draft_kv import DraftKv
 from engine.step.drafting.drafter import Guesser
+from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.lifecycle import Life
 
 
@@ -22,6 +23,7 @@ class Sequence:
 
     __slots__ = (
         "_names",
+        "adapter",
         "arrival",
         "cache_root",
         "choice",
@@ -58,6 +60,8 @@ class Sequence:
         self.constraint: Constraint | None = None
         """Its answer's grammar, from the first mask on: a function of the tokens, so forks and
         preempted ones need nothing of it."""
+        self.adapter: AdapterUse | None = None
+        """What computes it beside the model; None: nothing does."""
         self.guesser: Guesser | None = None
         """Guesses its next tokens by its text; None: nobody does, or not yet."""
         self.draft_kv: DraftKv | None = None
@@ -83,6 +87,11 @@ class Sequence:
     def num_remaining(self) -> int:
         """Tokens without KV."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def adapter_slot(self) -> int:
+        """What its rows are computed with; 0: the model alone."""
+        return 0 if self.adapter is None else self.adapter.slot or 0
 
     @property
     def blocks(self) -> BlockLease:
@@ -117,6 +126,7 @@ class Sequence:
         )
         other.choice = choice
         other.num_computed = self.num_computed
+        other.adapter = self.adapter
         other.lease = self.blocks.fork(self.request_id)
         other._names = list(self._names)
         return other

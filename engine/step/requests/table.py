@@ -16,6 +16,7 @@ from engine.contract.commands import GenerateRequest
 from engine.memory.block_pool import Hold
 from engine.memory.lease import BlockLease
 from engine.sampling.grammars.compiler import CompiledGrammar
+from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.lifecycle import FINAL, Life, SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -72,8 +73,14 @@ class RequestTable:
 
     def constrain(self, request: Request, grammar: CompiledGrammar) -> None:
         """A request that has just been added: it waits until the grammar is ready."""
-        request.grammar = grammar
+        request.grammar, request.waits_on_others = grammar, True
         self.num_constrained += 1
+
+    def adapt(self, request: Request, use: AdapterUse) -> None:
+        """A request that has just been added: it waits until it has the adapter."""
+        request.adapter, request.waits_on_others = use, True
+        for sequence in request.sequences:
+            sequence.adapter = use
 
     def waiting(self) -> Iterator[tuple[Request, Sequence]]:
         """Queued sequences that may be admitted, oldest request first."""
@@ -125,6 +132,8 @@ class RequestTable:
         if request.grammar is not None:
             self.num_constrained -= 1
             request.grammar.leave()
+        if request.adapter is not None:
+            request.adapter.leave()
         del self._requests[request.request_id]
 
     def ask_of_reads(self, has_reads: HasReads) -> None:

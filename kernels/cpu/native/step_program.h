@@ -22,6 +22,7 @@ struct Step {
   const int32_t* query_starts;  // [num_seqs + 1]
   const int32_t* context_lens;  // [num_seqs]
   const int32_t* block_tables;  // [num_seqs][max_blocks]
+  const int32_t* adapters;      // [num_tokens]: slots; null where no row has one
   char* kv;
   int64_t kv_layer_stride;  // bytes
   int64_t kv_block_stride;  // elements

@@ -196,6 +196,8 @@ class ModelBody(msgspec.Struct):
     default_sampling_params: GenerationDefaults = GenerationDefaults()
     object: str = "model"
     owned_by: str = "splitserve"
+    parent: str | msgspec.UnsetType = msgspec.UNSET
+    """Of an adapter: the model that it adds to."""
 
 
 class ModelListBody(msgspec.Struct):

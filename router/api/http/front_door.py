@@ -27,6 +27,9 @@ MAX_PATH_CHARS = 200
 MESSAGES_PATH = "/v1/messages"
 """Of Anthropic's API: its errors have a shape of their own."""
 OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"})
+LOAD_PATH, UNLOAD_PATH = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+"""Of operators too, who show the fleet's token there in place of a key."""
+_WITHOUT_KEY = OPERATOR_PATHS | {LOAD_PATH, UNLOAD_PATH}
 
 
 class FrontDoor:
@@ -63,8 +66,8 @@ class FrontDoor:
                 await self._answer(scope, delivery, internal_error())
 
     async def _let_in(self, scope: Scope) -> None:
-        """Operators' paths need no key: they tell nothing of requests."""
-        if scope["path"] not in OPERATOR_PATHS:
+        """Operators' paths need no key: they tell nothing of requests, or ask for more."""
+        if scope["path"] not in _WITHOUT_KEY:
             tenant = self._door.who_asks(_key_in(scope))
             scope["state"]["tenant"] = tenant  # known to the answer, if it is a refusal too
             if tenant.account is not None:

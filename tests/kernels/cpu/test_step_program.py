@@ -118,6 +118,7 @@ def step(sequences: list[tuple[int, int]], logit_rows: list[int] | None = None) 
         positions=torch.tensor(positions),
         slots=torch.tensor(slots),
         logit_rows=torch.tensor(wanted, dtype=torch.int64),
+        adapters=None,
     )
 
 

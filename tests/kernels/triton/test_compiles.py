@@ -17,7 +17,7 @@ from tests.kernels.gpus import ADA, AMPERE, BLACKWELL
 HOPPERS = {
     "resident": ["resident"],
     "attention": ["attention", "latent", "elementwise", "sampling"],
-    "products": ["low_bit", "mixture"],
+    "products": ["low_bit", "mixture", "adapters"],
 }
 """Groups that share a process, whose start takes as long as two kernels."""
 TIMEOUT_S = 900

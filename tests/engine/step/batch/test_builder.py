@@ -12,6 +12,7 @@ import torch
 
 from engine.model.ragged_batch import RaggedBatch
 from engine.step.batch.builder import BatchBuilder, Span, build_batch
+from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.lifecycle import Life
 from engine.step.requests.sequence import Sequence
 from tests.engine.step.engine_scenario import ROOT, VirtualClock
@@ -26,6 +27,24 @@ def placed(token_ids: list[int], num_computed: int, block_ids: list[int]) -> Seq
     lease: Any = SimpleNamespace(block_ids=array("i", block_ids))
     sequence.lease = lease
     return sequence
+
+
+def in_slot(slot: int) -> AdapterUse:
+    use = AdapterUse("d", lambda use: None)
+    use.slot = slot
+    return use
+
+
+def test_rows_have_the_slots_of_their_sequences_adapters() -> None:
+    spans = [
+        Span(placed([10, 11, 12], 2, [4, 6]), 1),
+        Span(placed([20, 21, 22, 23, 24], 1, [7, 1, 3]), 2),
+    ]
+    assert build_batch(spans, 1, block_size=2, device=CPU).adapters is None
+    spans[1].sequence.adapter = in_slot(3)
+    slots = build_batch(spans, 1, block_size=2, device=CPU).adapters
+    assert slots is not None and slots.dtype is torch.int32
+    assert slots.tolist() == [0, 3, 3]
 
 
 def test_sequences_stand_side_by_side_without_padding() -> None:
@@ -57,7 +76,10 @@ def test_steps_that_only_decode_equal_batches_built_anew() -> None:
         if rng.random() < 0.08 and len(alive) < 6:
             length = rng.randrange(1, 40)
             blocks = [next(fresh) for _ in range(-(-length // block_size))]
-            alive.insert(rng.randrange(len(alive) + 1), placed([turn] * length, length - 1, blocks))
+            sequence = placed([turn] * length, length - 1, blocks)
+            if rng.random() < 0.5:
+                sequence.adapter = in_slot(rng.randrange(1, 4))
+            alive.insert(rng.randrange(len(alive) + 1), sequence)
         if rng.random() < 0.05 and alive:
             alive.pop(rng.randrange(len(alive)))
         if not alive:
@@ -82,6 +104,9 @@ def same_step(batch: RaggedBatch, expected: RaggedBatch) -> None:
     for name in RaggedBatch.__dataclass_fields__:
         if name != "block_tables":
             found, wanted = getattr(batch, name), getattr(expected, name)
+            assert (found is None) == (wanted is None), name
+            if found is None:
+                continue
             assert torch.equal(torch.as_tensor(found), torch.as_tensor(wanted)), name
             assert getattr(found, "dtype", None) == getattr(wanted, "dtype", None)
     for row, context in enumerate(expected.context_lens.tolist()):

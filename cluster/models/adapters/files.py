@@ -1,0 +1,109 @@
+"""An adapter's two files, read once: what is looked at is what is used.
+
+Nothing is trusted: paths are resolved and lie under one root, sizes are bounded before they are
+read, and only safetensors are opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cluster.adapter import DIGEST_CHARS
+from cluster.errors import AdapterRefused, BadCheckpoint
+from cluster.models.adapters.settings import MAX_RANK, AdapterSettings, read_settings
+from cluster.models.adapters.targets import values_per_rank
+from cluster.models.adapters.tensors import AdaptedModule, adapted_modules, header_of
+from cluster.models.card import DecoderConfig
+from cluster.models.files.json_file import parse_json_object
+from cluster.models.model_split import ModelSplit
+
+SETTINGS: Final = "adapter_config.json"
+WEIGHTS: Final = "adapter_model.safetensors"
+MAX_SETTINGS_BYTES: Final = 1 << 20
+_HEADER_ROOM = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterFiles:
+    """Whole, and fit for a model."""
+
+    weights: bytes
+    settings: AdapterSettings
+    modules: dict[str, AdaptedModule]
+    digest: str
+    """Hex, of settings and weights."""
+
+    @property
+    def rank(self) -> int:
+        """The largest of its modules."""
+        return max(module.rank for module in self.modules.values())
+
+
+def adapter_folder(root: Path, asked: str) -> Path:
+    """The folder `asked`, under the root or relative to it, without any link left in it. Raises
+    AdapterRefused for one that lies elsewhere, or is none."""
+    try:
+        top = root.resolve(strict=True)
+        folder = (top / asked).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise AdapterRefused(f"there is no folder {asked[:200]!r} with an adapter") from error
+    if top not in folder.parents or not folder.is_dir():
+        raise AdapterRefused(
+            f"{asked[:200]!r} is no folder under the one that adapters are loaded from"
+        )
+    return folder
+
+
+def read_adapter(root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+    """Reads and checks all of it. Raises AdapterRefused."""
+    limit = values_per_rank(ModelSplit(config=config)) * MAX_RANK * 4 + _HEADER_ROOM
+    settings = read_settings(
+        _parsed(_read(root, folder / SETTINGS, MAX_SETTINGS_BYTES)), f"{folder.name}/{SETTINGS}"
+    )
+    weights = _read(root, folder / WEIGHTS, limit)
+    shapes = header_of(weights, f"{folder.name}/{WEIGHTS}")
+    return AdapterFiles(
+        weights=weights,
+        settings=settings,
+        modules=adapted_modules(shapes, settings, config),
+        digest=_digest(settings, weights),
+    )
+
+
+def _digest(settings: AdapterSettings, weights: bytes) -> str:
+    told = settings.canonical
+    digest = hashlib.sha256(len(told).to_bytes(8, "little") + told)
+    digest.update(weights)
+    return digest.hexdigest()[:DIGEST_CHARS]
+
+
+def _parsed(raw: bytes) -> dict[str, object]:
+    try:
+        return parse_json_object(raw, SETTINGS)
+    except BadCheckpoint as error:
+        raise AdapterRefused(error.message) from error
+
+
+def _read(root: Path, path: Path, max_bytes: int) -> bytes:
+    """A plain file that lies, when all links are followed, under the root."""
+    try:
+        real = path.resolve(strict=True)
+        if root.resolve(strict=True) not in real.parents or not real.is_file():
+            raise AdapterRefused(f"{path.name} leads out of the folder of adapters")
+        with real.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > max_bytes:
+                raise AdapterRefused(f"{path.name} has {size:,} bytes; allowed: {max_bytes:,}")
+            raw = file.read(max_bytes + 1)
+    except (OSError, RuntimeError) as error:
+        raise AdapterRefused(
+            f"{path.parent.name} lacks {path.name}, or it cannot be read; only {WEIGHTS} is "
+            "opened, beside its settings"
+        ) from error
+    if len(raw) > max_bytes:
+        raise AdapterRefused(f"{path.name} grows while it is read; allowed: {max_bytes:,} bytes")
+    return raw

@@ -1,0 +1,44 @@
+"""What lies in the folder of adapters, as far as a look without reading tells."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cluster.adapter import MAX_ADAPTERS, check_name
+from cluster.errors import InvalidRequest
+from cluster.models.adapters.files import SETTINGS, WEIGHTS
+
+Signature = tuple[tuple[int, int, int], ...]
+"""Of both files: inode, size, time of the last change in ns. Another one: other contents, maybe."""
+_MOST_ENTRIES = 16 * MAX_ADAPTERS
+
+
+def signature_of(folder: Path) -> Signature | None:
+    """None where one of the files is not there (yet)."""
+    try:
+        stats = [os.stat(folder / name) for name in (SETTINGS, WEIGHTS)]
+    except OSError:
+        return None
+    return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+
+def scan(root: Path) -> dict[str, Signature]:
+    """By name, the folders below the root that have both files, in the order of their names. Raises
+    OSError where the root itself cannot be read: nothing is known then."""
+    names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    found: dict[str, Signature] = {}
+    for name in names[:_MOST_ENTRIES]:
+        if not _is_name(name) or len(found) == MAX_ADAPTERS:
+            continue
+        if (signature := signature_of(root / name)) is not None:
+            found[name] = signature
+    return found
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except InvalidRequest:
+        return False
+    return True

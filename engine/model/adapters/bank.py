@@ -1,0 +1,128 @@
+"""The stacks that all adapters of a rank lie in, and the tables that say whose run is where.
+
+    free -> written (by any thread; no step reads the run) -> placed in a slot -> cleared -> free
+
+Which runs and slots are whose is decided elsewhere (engine/step/adapting.py); all ranks of a group
+have the same. Memory is taken once: it is in the memory plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from cluster.models.adapters.targets import (
+    DOWN,
+    GATE_UP,
+    OUTPUT,
+    QKV,
+    TargetPart,
+    adapter_targets,
+    part_of,
+    site_modules,
+)
+from cluster.models.model_split import ModelSplit
+from kernels.adapters import NO_ADAPTER, AdapterPart, AdapterSite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRoom:
+    """How much of adapters a rank has room for."""
+
+    num_ranks: int
+    """Of all adapters together."""
+    num_slots: int
+    """Adapters, and one for rows without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerAdapters:
+    """The products of a layer that adapters may add to; None: none may."""
+
+    qkv: AdapterSite | None = None
+    output: AdapterSite | None = None
+    gate_up: AdapterSite | None = None
+    down: AdapterSite | None = None
+
+
+NO_ADAPTERS = LayerAdapters()
+
+
+class AdapterBank:
+    """Of one rank's part of a model. All but `write` is called between two steps."""
+
+    def __init__(
+        self, split: ModelSplit, room: AdapterRoom, *, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.config, self.room = split.config, room
+        self.parts_of_rank = {
+            module: part_of(split, tensor)
+            for module, tensor in adapter_targets(split.config).items()
+        }
+        self._dtype, self._device = dtype, device
+        self._starts = self._table()
+        self._parts: dict[str, AdapterPart] = {}
+        self.layers = [self._layer(index) for index in range(split.config.num_layers)]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the stacks."""
+        return sum(part.num_bytes for part in self._parts.values())
+
+    @torch.inference_mode()
+    def write(self, module: str, start: int, down: torch.Tensor, up: torch.Tensor) -> None:
+        """Puts a module's part of an adapter, down [rank, own inputs] and up [own outputs, rank]
+        with its scale, to the ranks from `start` on, which are nobody's."""
+        part, run = self._parts[module], slice(start, start + len(down))
+        part.down[run].copy_(down)
+        part.up[run].copy_(up.T)
+
+    @torch.inference_mode()
+    def place(self, slot: int, start: int, ranks: Mapping[str, int]) -> None:
+        """From now on rows of the slot are those of the adapter that was written there."""
+        assert slot != NO_ADAPTER, "the first slot is that of rows without an adapter"
+        self._starts[slot] = start
+        for module, part in self._parts.items():
+            part.ranks[slot] = ranks.get(module, 0)
+
+    def clear(self, slot: int) -> None:
+        """Nobody has the slot any more."""
+        self.place(slot, 0, {})
+
+    def _table(self) -> torch.Tensor:
+        return torch.zeros(self.room.num_slots, dtype=torch.int32, device=self._device)
+
+    def _layer(self, index: int) -> LayerAdapters:
+        return LayerAdapters(
+            qkv=self._site(index, QKV),
+            output=self._site(index, OUTPUT),
+            gate_up=self._site(index, GATE_UP),
+            down=self._site(index, DOWN),
+        )
+
+    def _site(self, index: int, site: tuple[str, ...]) -> AdapterSite | None:
+        modules = site_modules(index, site)
+        if not all(module in self.parts_of_rank for module in modules):
+            return None
+        parts: list[AdapterPart] = []
+        column = 0
+        for module in modules:
+            part = self._part(self.parts_of_rank[module], column)
+            column += part.up.shape[1]
+            self._parts[module] = part
+            parts.append(part)
+        return AdapterSite(parts=tuple(parts), starts=self._starts)
+
+    def _part(self, part: TargetPart, first_column: int) -> AdapterPart:
+        return AdapterPart(
+            down=self._stack(len(part.inputs)),
+            up=self._stack(len(part.outputs)),
+            ranks=self._table(),
+            first_column=first_column,
+        )
+
+    def _stack(self, width: int) -> torch.Tensor:
+        size = (self.room.num_ranks, width)
+        return torch.zeros(size, dtype=self._dtype, device=self._device)

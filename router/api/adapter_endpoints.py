@@ -1,0 +1,123 @@
+"""POST /v1/load_lora_adapter and /v1/unload_lora_adapter: for operators, by the join token.
+
+A client's key is not enough: who loads adapters decides what others are answered. Where the fleet
+has no join token, `splitserve adapters` does it over the fleet's own port.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from cluster.errors import InvalidRequest, NotAllowed, UnknownModel, WrongToken, from_code
+from protos.membership_pb2 import AdapterAnswer
+from protos.worker_pb2 import LoadAdapterRequest, UnloadAdapterRequest
+from router.api.generation_endpoint import HttpContext
+from router.api.http.asgi import Receive, Scope, Send
+from router.api.http.exchange import Exchange
+from router.api.reading.decode import decode
+from router.control.adapter_orders import AdapterOrders
+from router.front.body_account import HeldBody
+
+_BEARER: Final = "Bearer "
+
+
+class LoadBody(msgspec.Struct, forbid_unknown_fields=True):
+    """As vLLM's clients send it."""
+
+    lora_name: str
+    lora_path: str
+    load_inplace: bool = True
+    """A name that is in use stands for the new one from then on: there is no other way."""
+
+
+class UnloadBody(msgspec.Struct, forbid_unknown_fields=True):
+    """As vLLM's clients send it."""
+
+    lora_name: str
+
+
+class WorkerBody(msgspec.Struct):
+    """What one worker has done."""
+
+    worker_id: str
+    digest: str
+
+
+class DoneBody(msgspec.Struct):
+    """What all have done."""
+
+    lora_name: str
+    workers: list[WorkerBody]
+
+
+class AdapterEndpoint:
+    """An ASGI application for one of the two paths."""
+
+    def __init__(
+        self,
+        context: HttpContext,
+        token: Callable[[], str | None],
+        order: Callable[[bytes], Awaitable[DoneBody]],
+    ) -> None:
+        """`token`: the fleet's; None: it has none."""
+        self._context, self._token, self._order = context, token, order
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._context.serve(scope, receive, send, self._run)
+
+    async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
+        self._check(exchange.header(b"authorization") or "")
+        await exchange.reply(msgspec.json.encode(await self._order(body)))
+
+    def _check(self, authorization: str) -> None:
+        """Raises NotAllowed and WrongToken."""
+        token = self._token()
+        if token is None:
+            raise NotAllowed(
+                "this fleet has no join token, so nobody may load adapters over HTTP; use "
+                "`splitserve adapters`"
+            )
+        shown = authorization.removeprefix(_BEARER).encode(errors="replace")
+        if not hmac.compare_digest(shown, token.encode()):
+            raise WrongToken("adapters are loaded with the join token of the fleet")
+
+
+class AdapterBodies:
+    """From bodies to orders, and to what is told of them."""
+
+    def __init__(self, orders: AdapterOrders) -> None:
+        self._orders = orders
+        self._load = msgspec.json.Decoder(LoadBody)
+        self._unload = msgspec.json.Decoder(UnloadBody)
+
+    async def load(self, body: bytes) -> DoneBody:
+        """Raises InvalidRequest, and the first error of a worker."""
+        asked = decode(body, self._load)
+        if not asked.load_inplace:
+            raise InvalidRequest(
+                "load_inplace is false; a name that is in use is always given the new adapter, "
+                "and running answers end with the old one",
+                param="load_inplace",
+            )
+        request = LoadAdapterRequest(name=asked.lora_name, path=asked.lora_path)
+        return _told(asked.lora_name, await self._orders.load(request))
+
+    async def unload(self, body: bytes) -> DoneBody:
+        """As `load`."""
+        asked = decode(body, self._unload)
+        answer = await self._orders.unload(UnloadAdapterRequest(name=asked.lora_name))
+        return _told(asked.lora_name, answer)
+
+
+def _told(name: str, answer: AdapterAnswer) -> DoneBody:
+    for outcome in answer.outcomes:
+        if outcome.code:
+            raise from_code(outcome.code, f"{outcome.worker_id}: {outcome.message}")
+    if not answer.outcomes:
+        raise UnknownModel("no worker has joined that could load an adapter", param="lora_name")
+    workers = [WorkerBody(item.worker_id, item.digest) for item in answer.outcomes]
+    return DoneBody(name, workers)

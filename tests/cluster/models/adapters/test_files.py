@@ -1,0 +1,240 @@
+"""What of an adapter's files is taken, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from cluster.errors import AdapterRefused
+from cluster.models.adapters.files import adapter_folder, read_adapter
+from cluster.models.adapters.settings import read_settings
+from cluster.models.adapters.shelf_scan import scan
+from cluster.models.adapters.targets import adapter_targets, values_per_rank
+from cluster.models.card import DecoderConfig, LatentConfig, MixtureConfig
+from cluster.models.model_split import ModelSplit
+from cluster.sharding import Rank
+from tests.adapter_files import random_tensors, save_adapter
+
+CONFIG = DecoderConfig(
+    vocab_size=61,
+    hidden_size=96,
+    intermediate_size=96,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=32,
+    rms_norm_eps=1e-5,
+    rope_theta=1e4,
+    rope_scaling=None,
+    max_context_tokens=128,
+    tie_word_embeddings=True,
+)
+GOOD: dict[str, Any] = {"peft_type": "LORA", "r": 8, "lora_alpha": 16}
+
+
+def settings(**changes: Any) -> Any:
+    return read_settings({**GOOD, **changes}, "adapter_config.json")
+
+
+def refused(root: Path, folder: Path, config: DecoderConfig = CONFIG) -> str:
+    with pytest.raises(AdapterRefused) as caught:
+        read_adapter(root, folder, config)
+    return caught.value.message
+
+
+def test_scales_are_as_peft_has_them() -> None:
+    assert settings().scale_of("model.layers.0.mlp.up_proj") == 2.0
+    assert settings(use_rslora=True).scale_of("x") == 16 / 8**0.5
+    patterned = settings(
+        rank_pattern={"q_proj": 4, r"layers\.1\..*down_proj": 2}, alpha_pattern={"q_proj": 8}
+    )
+    assert patterned.rank_of("model.layers.0.self_attn.q_proj") == 4
+    assert patterned.scale_of("model.layers.0.self_attn.q_proj") == 2.0
+    assert patterned.rank_of("model.layers.1.mlp.down_proj") == 2
+    assert patterned.rank_of("model.layers.0.mlp.down_proj") == 8
+    assert patterned.rank_of("model.layers.0.self_attn.extra_q_proj") == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"use_dora": True}, "use_dora"),
+        ({"bias": "all"}, "bias is 'all'"),
+        ({"lora_bias": True}, "lora_bias"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"layer_replication": [[0, 2]]}, "layer_replication"),
+        ({"trainable_token_indices": [1]}, "trainable_token_indices"),
+        ({"target_parameters": ["experts"]}, "target_parameters"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out"),
+        ({"alora_invocation_tokens": [5]}, "alora_invocation_tokens"),
+        ({"loftq_config": {"bits": 4}}, "loftq_config"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights"),
+        ({"peft_type": "IA3"}, "peft_type is 'IA3'"),
+        ({"some_new_setting": 3}, "some_new_setting"),
+        ({"r": 0}, "r is 0"),
+        ({"r": 257}, "supported: 1 to 256"),
+        ({"r": True}, "r"),
+        ({"lora_alpha": "16"}, "lora_alpha"),
+        ({"lora_alpha": float("inf")}, "lora_alpha is inf"),
+        ({"rank_pattern": {"(a+)+$": 4}}, None),
+        ({"rank_pattern": {"(a*)*(b*)*c": 4}}, "rank_pattern"),
+        ({"rank_pattern": {"(": 4}}, "rank_pattern"),
+        ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern 'q_proj'"),
+        ({"target_modules": [1]}, "target_modules"),
+    ],
+)
+def test_settings_that_are_not_supported_are_refused_by_name(
+    changes: dict[str, Any], named: str | None
+) -> None:
+    if named is None:
+        settings(**changes)  # two repeats at most, on names of a few dozen characters
+        return
+    with pytest.raises(AdapterRefused) as caught:
+        settings(**changes)
+    assert named in caught.value.message
+
+
+def test_settings_without_effect_are_let_be() -> None:
+    assert settings(
+        lora_dropout=0.1, use_dora=False, modules_to_save=None, peft_version="0.21", bias="none"
+    ) == settings(inference_mode=True, init_lora_weights=True, loftq_config={})
+
+
+def test_a_good_adapter_lands_whole(tmp_path: Path) -> None:
+    files = read_adapter(tmp_path, save_adapter(tmp_path / "a", CONFIG, rank=16), CONFIG)
+    assert files.modules.keys() == adapter_targets(CONFIG).keys()
+    assert files.rank == 16
+    assert {module.scale for module in files.modules.values()} == {0.5}
+
+
+def test_a_digest_is_of_what_changes_answers_and_of_nothing_else(tmp_path: Path) -> None:
+    def digest(name: str, **changes: Any) -> str:
+        folder = save_adapter(tmp_path / name, CONFIG, **changes)
+        return read_adapter(tmp_path, folder, CONFIG).digest
+
+    first = digest("a")
+    assert digest("b", lora_dropout=0.5) == first
+    assert digest("c", seed=1) != first
+    assert digest("d", alpha=4.0) != first
+    assert digest("e", use_rslora=True) != first
+    assert len(first) == 32
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "named"),
+    [
+        ("base_model.model.lm_head.lora_A.weight", (8, 96), "lm_head"),
+        ("base_model.model.model.embed_tokens.lora_embedding_A", (8, 61), "lora_embedding_A"),
+        ("base_model.model.model.layers.2.mlp.up_proj.lora_A.weight", (8, 96), "layers.2"),
+        (
+            "base_model.model.model.layers.0.mlp.up_proj.lora_magnitude_vector",
+            (96,),
+            "lora_magnitude_vector",
+        ),
+        ("base_model.model.model.layers.0.mlp.up_proj.lora_B.bias", (96,), "lora_B.bias"),
+        ("model.layers.0.mlp.up_proj.lora_A.weight", (8, 96), "is not supported"),
+    ],
+)
+def test_a_tensor_without_a_place_is_refused_by_name(
+    name: str, shape: tuple[int, ...], named: str, tmp_path: Path
+) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG)
+    tensors = {**random_tensors(CONFIG, rank=8, seed=0), name: torch.zeros(shape)}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    assert named in refused(tmp_path, folder)
+
+
+def test_a_tensor_of_another_shape_and_half_a_pair_are_refused(tmp_path: Path) -> None:
+    folder, good = save_adapter(tmp_path / "a", CONFIG), random_tensors(CONFIG, rank=8, seed=0)
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    save_file({**good, name: torch.zeros(8, 95)}, folder / "adapter_model.safetensors")
+    assert "(8, 95); needed: (8, 96)" in refused(tmp_path, folder)
+    del good[name]
+    save_file(good, folder / "adapter_model.safetensors")
+    assert f"{name} is missing" in refused(tmp_path, folder)
+
+
+def test_targets_and_tensors_have_to_agree(tmp_path: Path) -> None:
+    fewer = save_adapter(tmp_path / "a", CONFIG, target_modules=["q_proj"])
+    assert "which target_modules does not name" in refused(tmp_path, fewer)
+    more = save_adapter(tmp_path / "b", CONFIG, targets=("q_proj",), target_modules=["q_proj", "x"])
+    assert "target_modules names 'x'" in refused(tmp_path, more)
+    anything = save_adapter(tmp_path / "c", CONFIG, target_modules="all-linear")
+    assert read_adapter(tmp_path, anything, CONFIG).modules
+
+
+def test_experts_and_latent_attention_are_refused_by_name() -> None:
+    routed = MixtureConfig(num_experts=4, num_experts_per_token=2, expert_size=32)
+    mixture = replace(CONFIG, mixture=routed)
+    assert all("mlp" not in module for module in adapter_targets(mixture))
+    latent = replace(
+        CONFIG,
+        num_kv_heads=6,
+        latent=LatentConfig(query_rank=None, kv_rank=16, nope_dim=16, rope_dim=16, value_dim=16),
+    )
+    assert all("self_attn" not in module for module in adapter_targets(latent))
+
+
+def test_only_plain_safetensors_under_the_root_are_opened(tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    save_adapter(root / "good", CONFIG)
+    outside = save_adapter(elsewhere / "bad", CONFIG)
+    os.symlink(outside, root / "link")
+    for asked in ("../elsewhere/bad", str(outside), "link", "..", ".", "nothing", "a\0b"):
+        with pytest.raises(AdapterRefused):
+            adapter_folder(root, asked)
+    assert adapter_folder(root, "good") == adapter_folder(root, str(root / "good"))
+    swapped = save_adapter(root / "swapped", CONFIG)
+    (swapped / "adapter_model.safetensors").unlink()
+    os.symlink(outside / "adapter_model.safetensors", swapped / "adapter_model.safetensors")
+    assert "leads out of the folder" in refused(root, swapped)
+    pickled = save_adapter(root / "pickled", CONFIG)
+    (pickled / "adapter_model.safetensors").rename(pickled / "adapter_model.bin")
+    assert "only adapter_model.safetensors is opened" in refused(root, pickled)
+
+
+@pytest.mark.parametrize("cut", [4, 100, -4])
+def test_a_damaged_file_is_refused(cut: int, tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG)
+    weights = folder / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:cut])
+    refused(tmp_path, folder)
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"{", b'{"r": 8}', b"[" * 100_000])
+def test_damaged_settings_are_refused(raw: bytes, tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG)
+    (folder / "adapter_config.json").write_bytes(raw)
+    refused(tmp_path, folder)
+
+
+def test_a_file_that_is_larger_than_any_adapter_is_not_read(tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG)
+    with (folder / "adapter_model.safetensors").open("r+b") as file:
+        file.truncate(1 << 40)
+    assert "allowed" in refused(tmp_path, folder)
+
+
+def test_the_watch_sees_whole_folders_with_good_names(tmp_path: Path) -> None:
+    save_adapter(tmp_path / "good", CONFIG)
+    save_adapter(tmp_path / ".hidden", CONFIG)
+    save_adapter(tmp_path / ("x" * 97), CONFIG)
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "adapter_config.json").write_text(json.dumps(GOOD))
+    before = scan(tmp_path)
+    assert list(before) == ["good"]
+    save_adapter(tmp_path / "good", CONFIG, rank=16)
+    assert scan(tmp_path)["good"] != before["good"]
+
+
+def test_ranks_together_hold_little_more_than_one_device() -> None:
+    whole = values_per_rank(ModelSplit(config=CONFIG))
+    parts = [values_per_rank(ModelSplit(config=CONFIG, rank=Rank(at, 2))) for at in range(2)]
+    assert whole < sum(parts) < 2 * whole

@@ -1,0 +1,221 @@
+"""Which adapters are in the bank: room, turns, versions that leave, files that fail."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cluster.errors import AdapterGone
+from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
+from engine.model.adapters.bank import AdapterRoom
+from engine.model.adapters.rank_adapters import Staged
+from engine.model.adapters.words import AdapterWord, ClearAdapter, SettleAdapter, StageAdapter
+from engine.step.adapting import Adapting
+from engine.step.requests.adapter_use import AdapterUse
+
+
+class ScriptedRanks:
+    """AdapterRanks whose files are read when the test says so; it remembers what lies where."""
+
+    def __init__(self, num_ranks: int = 32, num_slots: int = 9) -> None:
+        self.room = AdapterRoom(num_ranks=num_ranks, num_slots=num_slots)
+        self.failure = ""
+        self.progress = Staged.READ
+        self.staged: StageAdapter | None = None
+        self.placed: dict[int, StageAdapter] = {}
+
+    def follow(self, word: AdapterWord) -> Staged:
+        match word:
+            case StageAdapter():
+                assert self.staged is None, "one at a time"
+                assert word.slot not in self.placed and word.slot != 0
+                self.staged = word
+            case SettleAdapter():
+                staged = self.staged
+                assert staged is not None
+                if self.progress is not Staged.READING:
+                    self.staged = None
+                if self.progress is Staged.READ:
+                    self.placed[staged.slot] = staged
+                return self.progress
+            case ClearAdapter():
+                del self.placed[word.slot]
+        return Staged.READING
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+def known(adapting: Adapting, *adapters: tuple[str, int]) -> None:
+    for digest, rank in adapters:
+        adapting.load(LoadAdapter(digest=digest, root="/r", folder=f"/r/{digest}", rank=rank))
+    for _ in range(2 * len(adapters)):
+        adapting.turn()
+
+
+@pytest.fixture
+def ranks() -> ScriptedRanks:
+    return ScriptedRanks()
+
+
+@pytest.fixture
+def adapting(ranks: ScriptedRanks) -> Adapting:
+    return Adapting(ranks, clock=Clock())
+
+
+def test_one_that_is_loaded_is_read_at_once_where_there_is_room(
+    adapting: Adapting, ranks: ScriptedRanks
+) -> None:
+    known(adapting, ("a", 16), ("b", 16), ("c", 8))
+    assert adapting.take_news() == [
+        AdapterNews("a", is_resident=True),
+        AdapterNews("b", is_resident=True),
+        AdapterNews("c", is_resident=False),
+    ]
+    assert not adapting.is_busy
+    assert sorted(stage.digest for stage in ranks.placed.values()) == ["a", "b"]
+
+
+def test_a_request_gets_the_slot_of_its_adapter_and_one_unknown_is_refused(
+    adapting: Adapting, ranks: ScriptedRanks
+) -> None:
+    known(adapting, ("a", 8))
+    use = adapting.enter("a")
+    assert use.slot is not None and ranks.placed[use.slot].digest == "a"
+    with pytest.raises(AdapterGone, match="has not loaded the adapter z"):
+        adapting.enter("z")
+
+
+def test_the_least_lately_used_gives_way_and_comes_back_when_it_is_asked_for(
+    adapting: Adapting, ranks: ScriptedRanks
+) -> None:
+    known(adapting, ("a", 16), ("b", 16), ("c", 16))
+    adapting.enter("a").leave()
+    use = adapting.enter("c")  # b was used less lately than a
+    adapting.turn()
+    assert use.slot is not None and ranks.placed[use.slot].digest == "c"
+    assert sorted(stage.digest for stage in ranks.placed.values()) == ["a", "c"]
+    again = adapting.enter("b")
+    adapting.turn()
+    assert again.slot is not None and ranks.placed[again.slot].digest == "b"
+
+
+def test_none_goes_under_a_request_that_has_it_and_who_lacks_room_is_not_passed(
+    adapting: Adapting,
+) -> None:
+    known(adapting, ("a", 16), ("b", 16), ("c", 16))
+    first, second = adapting.enter("a"), adapting.enter("b")
+    waiting, behind = adapting.enter("c"), adapting.enter("a")
+    adapting.turn()
+    assert (waiting.slot, behind.slot) == (None, None)
+    second.leave()
+    for _ in range(2):
+        adapting.turn()
+    assert waiting.slot is not None
+    assert behind.slot == first.slot
+
+
+def test_who_waits_for_files_is_passed(adapting: Adapting, ranks: ScriptedRanks) -> None:
+    known(adapting, ("a", 8))
+    ranks.progress = Staged.READING
+    known(adapting, ("b", 8))
+    slow, quick = adapting.enter("b"), adapting.enter("a")
+    assert slow.slot is None and quick.slot is not None
+    ranks.progress = Staged.READ
+    adapting.turn()
+    assert slow.slot is not None
+
+
+def test_one_that_is_unloaded_stays_for_those_who_have_it(
+    adapting: Adapting, ranks: ScriptedRanks
+) -> None:
+    known(adapting, ("a", 8))
+    use = adapting.enter("a")
+    adapting.unload(UnloadAdapter("a"))
+    with pytest.raises(AdapterGone):
+        adapting.enter("a")
+    assert len(ranks.placed) == 1
+    use.leave()
+    assert ranks.placed == {}
+    assert adapting.check_invariants() == []
+
+
+def test_files_that_cannot_be_read_fail_who_waits_and_nobody_else(
+    adapting: Adapting, ranks: ScriptedRanks
+) -> None:
+    known(adapting, ("a", 16), ("b", 16), ("c", 16))
+    adapting.take_news()
+    ranks.progress, ranks.failure = Staged.FAILED, "the files have changed"
+    use = adapting.enter("c")
+    adapting.turn()
+    assert use.slot is None
+    assert isinstance(use.error, AdapterGone) and "have changed" in use.error.message
+    assert adapting.take_news()[-1] == AdapterNews("c", is_resident=False, failure=ranks.failure)
+    assert adapting.enter("b").slot is not None  # a had to give way
+    assert adapting.check_invariants() == []
+
+
+def test_one_with_more_ranks_than_there_is_room_for_is_refused(adapting: Adapting) -> None:
+    known(adapting, ("a", 33))
+    (news,) = adapting.take_news()
+    assert "its rank is 33, and there is room for 32" in news.failure
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_comes_slots_are_right_and_nothing_is_lost(seed: int) -> None:
+    """Two thousand commands: a slot that a request has is always that of its adapter."""
+    chance, ranks = random.Random(seed), ScriptedRanks(num_ranks=24, num_slots=5)
+    adapting = Adapting(ranks, clock=Clock())
+    sizes = {"a": 8, "b": 16, "c": 3, "d": 24, "e": 8, "f": 1}
+    uses: list[AdapterUse] = []
+    loaded: set[str] = set()
+    for _ in range(2000 // 10):
+        for _ in range(10):
+            _random_command(chance, adapting, ranks, sizes, uses, loaded)
+        adapting.turn()
+        for use in uses:
+            if use.slot is not None:
+                assert ranks.placed[use.slot].digest == use.digest
+        runs = sorted((stage.start, sizes[stage.digest]) for stage in ranks.placed.values())
+        assert all(a + size <= b for (a, size), (b, _) in zip(runs, runs[1:], strict=False))
+        assert adapting.check_invariants() == []
+    ranks.progress = Staged.READ
+    for use in uses:
+        use.leave()
+    for digest in sizes:
+        adapting.unload(UnloadAdapter(digest))
+    for _ in range(4):
+        adapting.turn()
+    assert ranks.placed == {}
+
+
+def _random_command(
+    chance: random.Random,
+    adapting: Adapting,
+    ranks: ScriptedRanks,
+    sizes: dict[str, int],
+    uses: list[AdapterUse],
+    loaded: set[str],
+) -> None:
+    digest = chance.choice(list(sizes))
+    ranks.progress = chance.choices(list(Staged), weights=(1, 4, 8))[0]
+    match chance.choice(["load", "unload", "enter", "enter", "leave", "leave", "turn"]):
+        case "load":
+            adapting.load(LoadAdapter(digest=digest, root="/r", folder="/r/x", rank=sizes[digest]))
+        case "unload" if chance.random() < 0.3:
+            adapting.unload(UnloadAdapter(digest))
+        case "enter":
+            try:
+                uses.append(adapting.enter(digest))
+            except AdapterGone:
+                return
+        case "leave" if uses:
+            uses.pop(chance.randrange(len(uses))).leave()
+        case "turn":
+            adapting.turn()

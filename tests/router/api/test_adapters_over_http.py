@@ -1,0 +1,169 @@
+"""Adapters over HTTP: listed, asked for by name, and loaded by who shows the join token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from cluster.adapter import Adapter
+from cluster.errors import (
+    AdapterRefused,
+    InvalidRequest,
+    NotAllowed,
+    SplitserveError,
+    UnknownModel,
+    WrongToken,
+)
+from cluster.sampling import SamplingParams
+from protos.membership_pb2 import AdapterAnswer, AdapterOutcome
+from router.api.adapter_endpoints import AdapterBodies, AdapterEndpoint
+from router.front.generation_request import GenerationRequest, TextPrompt, Wishes
+from router.front.pipeline import CompletionPipeline
+from router.front.served_model import ServedModel
+from router.tenants.tenant import Tenant
+from router.text_worker.in_process import InProcessText
+from tests.router.dispatch_bench import time_limits
+from tests.router.front_fakes import MODEL, FakeSource, byte_model, running_front, says
+
+ONE = Adapter("one", "a" * 32)
+
+
+def adapted_model() -> ServedModel:
+    known = {"one": ONE}
+    return replace(byte_model(), find_adapter=known.get, all_adapters=lambda: list(known.values()))
+
+
+async def test_an_adapter_is_listed_with_its_parent_and_asked_for_by_name() -> None:
+    async with running_front(model=adapted_model()) as front, httpx.AsyncClient() as http:
+        models = (await http.get(f"{front.url}/v1/models")).json()["data"]
+        assert [(each["id"], each.get("parent")) for each in models] == [
+            (MODEL, None),
+            ("one", MODEL),
+        ]
+        assert (await http.get(f"{front.url}/v1/models/one")).json()["parent"] == MODEL
+        for path, prompt in (
+            ("completions", {"prompt": "Hi"}),
+            ("chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ):
+            body = {"model": "one", **prompt}
+            found = await http.post(f"{front.url}/v1/{path}", json=body)
+            assert (found.status_code, found.json()["model"]) == (200, "one")
+        plain = await http.post(f"{front.url}/v1/completions", json={"prompt": "Hi"})
+        assert plain.json()["model"] == MODEL
+        asked = [each.adapter for each in front.source.requests]
+        assert asked == [ONE, ONE, None]
+
+
+@pytest.mark.parametrize("size", [10, 60_000], ids=["small", "large"])
+async def test_an_unknown_name_is_404_and_nothing_is_computed(size: int) -> None:
+    async with running_front(model=adapted_model()) as front, httpx.AsyncClient() as http:
+        body = {"model": "two", "prompt": "x" * size}
+        found = await http.post(f"{front.url}/v1/completions", json=body)
+        assert (found.status_code, found.json()["error"]["code"]) == (404, "model_not_found")
+        assert (await http.get(f"{front.url}/v1/models/two")).status_code == 404
+        assert front.source.requests == []
+
+
+class Orders:
+    """AdapterOrders of a fleet that is played."""
+
+    def __init__(self, *outcomes: AdapterOutcome) -> None:
+        self.answer = AdapterAnswer(outcomes=outcomes)
+        self.told: list[Any] = []
+
+    async def load(self, request: Any) -> AdapterAnswer:
+        self.told.append(request)
+        return self.answer
+
+    unload = load
+
+
+def load_body(**changes: object) -> bytes:
+    return msgspec.json.encode({"lora_name": "one", "lora_path": "folder/one", **changes})
+
+
+async def test_an_order_goes_to_all_workers_and_their_digests_are_told() -> None:
+    orders = Orders(
+        AdapterOutcome(worker_id="decode-0", digest="d"),
+        AdapterOutcome(worker_id="prefill-0", digest="d"),
+    )
+    done = await AdapterBodies(orders).load(load_body())  # type: ignore[arg-type]
+    assert [each.worker_id for each in done.workers] == ["decode-0", "prefill-0"]
+    assert (orders.told[0].name, orders.told[0].path) == ("one", "folder/one")
+    await AdapterBodies(orders).unload(b'{"lora_name": "one"}')  # type: ignore[arg-type]
+    assert orders.told[1].name == "one"
+
+
+async def test_one_worker_that_refuses_is_named() -> None:
+    orders = Orders(
+        AdapterOutcome(worker_id="decode-0", digest="d"),
+        AdapterOutcome(worker_id="prefill-0", code="adapter_refused", message="use_dora is set"),
+    )
+    with pytest.raises(AdapterRefused, match="prefill-0: use_dora is set"):
+        await AdapterBodies(orders).load(load_body())  # type: ignore[arg-type]
+    with pytest.raises(UnknownModel):
+        await AdapterBodies(Orders()).load(load_body())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"lora_name": 1}', load_body(pinned=True), load_body(load_inplace=False)]
+)
+async def test_a_body_that_asks_for_something_else_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        await AdapterBodies(Orders()).load(body)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("token", "shown", "error"),
+    [
+        (None, "Bearer anything", NotAllowed),
+        ("secret-token-of-the-fleet", "", WrongToken),
+        ("secret-token-of-the-fleet", "Bearer sk-a-clients-key", WrongToken),
+        ("secret-token-of-the-fleet", "Bearer secret-token-of-the-flee", WrongToken),
+        ("secret-token-of-the-fleet", "Bearer secret-token-of-the-fleet", None),
+    ],
+)
+def test_the_join_token_alone_opens(
+    token: str | None, shown: str, error: type[SplitserveError] | None
+) -> None:
+    endpoint = AdapterEndpoint(None, lambda: token, None)  # type: ignore[arg-type]
+    if error is None:
+        endpoint._check(shown)
+    else:
+        with pytest.raises(error):
+            endpoint._check(shown)
+
+
+@pytest.mark.parametrize(
+    ("models", "asked", "is_let_in"),
+    [
+        ((), "one", True),
+        ((), "", True),
+        (("one",), "one", True),
+        (("one",), "", False),
+        ((MODEL,), "", True),
+        ((MODEL,), "one", False),
+    ],
+)
+async def test_a_key_is_for_the_names_that_it_has(
+    models: tuple[str, ...], asked: str, is_let_in: bool
+) -> None:
+    pipeline = CompletionPipeline(
+        model := adapted_model(), FakeSource(says("x")), InProcessText(model)
+    )
+    wanted = GenerationRequest(
+        request_id="r",
+        tenant=Tenant(models=models),
+        prompt=TextPrompt("Hi"),
+        wishes=Wishes(sampling=SamplingParams(max_tokens=2), max_tokens=2, adapter=asked),
+        limits=time_limits(30.0),
+    )
+    if is_let_in:
+        assert (await pipeline.prepare(wanted)).routed.adapter == (ONE if asked else None)
+    else:
+        with pytest.raises(NotAllowed):
+            await pipeline.prepare(wanted)

@@ -1,0 +1,179 @@
+"""A worker's folder of adapters, with an engine that is played."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import AdapterRefused, ConfigError
+from cluster.process.background import Background, nothing_needed
+from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
+from engine.contract.messages import Frame
+from tests.adapter_files import save_adapter
+from tests.cluster.models.adapters.test_files import CONFIG
+from worker.adapters.shelf import RETIRE_S, AdapterShelf
+
+
+class PlayedWorker:
+    """An engine that has every adapter at once, unless it is told otherwise."""
+
+    def __init__(self, root: Path) -> None:
+        self.told: list[LoadAdapter | UnloadAdapter] = []
+        self.num_changes = 0
+        self.failure = ""
+        self.slept: list[float] = []
+        self.go_on = asyncio.Event()
+        self.background = Background(nothing_needed)
+        self.shelf = AdapterShelf(
+            root,
+            CONFIG,
+            self.send,
+            on_change=self.changed,
+            background=self.background,
+            sleep=self.sleep,
+        )
+
+    def send(self, command: LoadAdapter | UnloadAdapter) -> None:
+        self.told.append(command)
+        if isinstance(command, LoadAdapter):
+            news = AdapterNews(command.digest, is_resident=True, failure=self.failure)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self.shelf.heard, Frame(adapters=[news]))
+
+    def changed(self) -> None:
+        self.num_changes += 1
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await self.go_on.wait()
+
+    @property
+    def offered(self) -> dict[str, str]:
+        return {item.adapter.name: item.adapter.digest for item in self.shelf.offered.loaded}
+
+    @property
+    def unloaded(self) -> list[str]:
+        return [each.digest for each in self.told if isinstance(each, UnloadAdapter)]
+
+    async def look_twice(self) -> None:
+        """As the watch does: what stays the same from one look to the next is read."""
+        for _ in range(2):
+            await self.shelf.look()
+
+    async def later(self) -> None:
+        """All that waited for some time goes on."""
+        self.go_on.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.go_on.clear()
+
+
+@pytest.fixture
+async def worker(tmp_path: Path) -> AsyncIterator[PlayedWorker]:
+    save_adapter(tmp_path / "one", CONFIG, seed=1)
+    played = PlayedWorker(tmp_path)
+    await played.shelf.take_all()
+    yield played
+    await played.background.close()
+
+
+async def test_what_lies_there_at_the_start_is_offered_at_once(worker: PlayedWorker) -> None:
+    assert list(worker.offered) == ["one"]
+    assert worker.num_changes >= 1
+
+
+async def test_a_new_one_is_offered_once_its_files_stay_the_same(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    await worker.shelf.look()
+    assert "two" not in worker.offered
+    await worker.shelf.look()
+    assert "two" in worker.offered
+
+
+async def test_changed_files_give_the_name_to_the_new_version_and_the_old_one_leaves_later(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    old = worker.offered["one"]
+    save_adapter(tmp_path / "one", CONFIG, seed=9)
+    await worker.look_twice()
+    assert worker.offered["one"] != old
+    assert worker.unloaded == []
+    await worker.later()
+    assert worker.slept == [RETIRE_S]
+    assert worker.unloaded == [old]
+
+
+async def test_one_whose_folder_goes_leaves_discovery_before_the_engine(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    old = worker.offered["one"]
+    shutil.rmtree(tmp_path / "one")
+    await worker.shelf.look()
+    assert (worker.offered, worker.unloaded) == ({}, [])
+    await worker.later()
+    assert worker.unloaded == [old]
+
+
+async def test_one_that_comes_back_in_time_is_not_let_go(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    assert await worker.shelf.unload("one")
+    await worker.shelf.load("other", "one")
+    await worker.later()
+    assert worker.unloaded == []
+    assert list(worker.offered) == ["other"]
+
+
+async def test_an_unloaded_one_stays_so_until_its_files_change(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    assert await worker.shelf.unload("one")
+    assert not await worker.shelf.unload("one")
+    await worker.look_twice()
+    assert worker.offered == {}
+    save_adapter(tmp_path / "one", CONFIG, seed=5)
+    await worker.look_twice()
+    assert list(worker.offered) == ["one"]
+
+
+async def test_files_that_are_refused_leave_everything_as_it_was(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    before = worker.offered
+    save_adapter(tmp_path / "bad", CONFIG, use_dora=True)
+    save_adapter(tmp_path / "one", CONFIG, use_dora=True)
+    await worker.look_twice()
+    assert worker.offered == before
+    with pytest.raises(AdapterRefused, match="use_dora"):
+        await worker.shelf.load("bad", "bad")
+    with pytest.raises(AdapterRefused):
+        await worker.shelf.load("outside", "../one")
+
+
+async def test_what_the_engine_cannot_have_is_not_offered(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    worker.failure = "there is room for 8"
+    save_adapter(tmp_path / "big", CONFIG, rank=16)
+    with pytest.raises(AdapterRefused, match="room for 8"):
+        await worker.shelf.load("big", "big")
+    assert "big" not in worker.offered
+
+
+async def test_what_the_engine_loses_is_offered_no_more(worker: PlayedWorker) -> None:
+    digest = worker.offered["one"]
+    news = AdapterNews(digest, is_resident=False, failure="the files have changed")
+    worker.shelf.heard(Frame(adapters=[news]))
+    assert worker.offered == {}
+
+
+async def test_a_folder_that_is_none_is_an_error_of_the_options(tmp_path: Path) -> None:
+    played = PlayedWorker(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await played.shelf.take_all()

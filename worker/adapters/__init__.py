@@ -1,0 +1,1 @@
+"""The adapters that a worker offers: their folder, watched, and what its engine has of them."""

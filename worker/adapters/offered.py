@@ -1,0 +1,135 @@
+"""Which adapters a worker has, by name and by digest.
+
+    looked at -> the engine is told -> it has it: OFFERED, in the next beats
+                                       '-- it cannot: never offered
+    OFFERED -> withdrawn: no beat has it -> RETIRE_S later the engine is told
+
+Between the last two nobody is refused: routers that have not heard yet still send requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.adapter import MAX_ADAPTERS, Adapter, LoadedAdapter
+from cluster.errors import AdapterRefused
+from cluster.logs import get_logger
+from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
+
+_log = get_logger("worker.adapters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedAt:
+    """An adapter's files, read and found good."""
+
+    digest: str
+    folder: Path
+    rank: int
+
+
+class OfferedAdapters:
+    """All calls from the event loop."""
+
+    def __init__(
+        self,
+        root: Path,
+        send: Callable[[LoadAdapter | UnloadAdapter], None],
+        on_change: Callable[[], None],
+        retire: Callable[[str], None],
+    ) -> None:
+        """`send`: to the engine. `on_change`: routers should hear of it at once. `retire`: is
+        called with a digest that no name has any more, to call `drop` for it a while later."""
+        self._root, self._send = root, send
+        self._on_change, self._retire = on_change, retire
+        self._by_name: dict[str, LookedAt] = {}
+        self._resident: dict[str, bool] = {}
+        """By digest, what the engine has."""
+        self._asked: dict[str, asyncio.Future[AdapterNews]] = {}
+
+    @property
+    def loaded(self) -> tuple[LoadedAdapter, ...]:
+        """For the beats."""
+        return tuple(
+            LoadedAdapter(Adapter(name, item.digest), self._resident.get(item.digest, False))
+            for name, item in self._by_name.items()
+        )
+
+    def find(self, name: str) -> LookedAt | None:
+        """What is offered under a name."""
+        return self._by_name.get(name)
+
+    async def offer(self, name: str, item: LookedAt) -> None:
+        """Once the engine has it, in place of what had the name. Raises AdapterRefused where it
+        cannot have it; then nothing has changed."""
+        if name not in self._by_name and len(self._by_name) >= MAX_ADAPTERS:
+            raise AdapterRefused(f"{MAX_ADAPTERS} adapters are loaded, which is the limit")
+        news = await self._at_engine(item)
+        if news.failure:
+            raise AdapterRefused(news.failure)
+        before = self._by_name.get(name)
+        self._by_name[name] = item
+        _log.info("an adapter is offered", name=name, digest=item.digest, rank=item.rank)
+        self._on_change()
+        if before is not None and before.digest != item.digest:
+            self._retire_if_unused(before.digest)
+
+    def withdraw(self, name: str) -> bool:
+        """Routers are told; False where nothing has that name."""
+        item = self._by_name.pop(name, None)
+        if item is None:
+            return False
+        _log.info("an adapter is withdrawn", name=name, digest=item.digest)
+        self._on_change()
+        self._retire_if_unused(item.digest)
+        return True
+
+    def drop(self, digest: str) -> None:
+        """It was retired a while ago: the engine lets go of it, unless it is offered again."""
+        if digest in self._resident and not self._is_used(digest):
+            del self._resident[digest]
+            self._send(UnloadAdapter(digest))
+
+    def heard(self, news: AdapterNews) -> None:
+        """The engine's word."""
+        if (asked := self._asked.pop(news.digest, None)) is not None and not asked.done():
+            asked.set_result(news)
+        if news.failure:
+            self._lose(news)
+        elif self._resident.get(news.digest) is not news.is_resident:
+            self._resident[news.digest] = news.is_resident
+            if self._is_used(news.digest):
+                self._on_change()
+
+    def _lose(self, news: AdapterNews) -> None:
+        """What was offered cannot be read any more."""
+        self._resident.pop(news.digest, None)
+        for name in [name for name, item in self._by_name.items() if item.digest == news.digest]:
+            _log.warning("an adapter is lost", name=name, digest=news.digest, cause=news.failure)
+            del self._by_name[name]
+            self._on_change()
+
+    async def _at_engine(self, item: LookedAt) -> AdapterNews:
+        asked = self._asked.get(item.digest)
+        if asked is None:
+            asked = asyncio.get_running_loop().create_future()
+            self._asked[item.digest] = asked
+            self._send(
+                LoadAdapter(
+                    digest=item.digest,
+                    root=str(self._root),
+                    folder=str(item.folder),
+                    rank=item.rank,
+                )
+            )
+        return await asyncio.shield(asked)
+
+    def _retire_if_unused(self, digest: str) -> None:
+        if not self._is_used(digest):
+            self._retire(digest)
+
+    def _is_used(self, digest: str) -> bool:
+        return any(item.digest == digest for item in self._by_name.values())
