@@ -40,6 +40,7 @@ LONG = (
     "tests/engine/model/layers/test_latent_families.py",
     "tests/ranks/collectives/test_lost_ranks.py",
     "tests/router/text_worker/test_spare.py",
+    "tests/router/grammar/test_hostile_at_the_door.py",
     "tests/router/grpc_front/test_strangers.py",
     "tests/cluster/models/gguf/test_gguf_header.py",
     "tests/engine/model/layers/test_mixture_families.py",

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from router.grammar.call_terms import Terms, quoted
-from router.grammar.in_order import Part, in_order
+from router.grammar.in_order import OrderedTerm, in_order
 from router.grammar.json_schema import checked_schema, json_in_lark, target_of
-from router.grammar.limits import MAX_ALTERNATIVES, check_at_most, check_size, refuse
+from router.grammar.limits import MAX_ALTERNATIVES, MAX_NODES, check_at_most, check_size, refuse
 from router.grammar.separate_values import DEFS, WORDS
 
 QUOTE = "<escape>"
@@ -65,11 +65,16 @@ class GemmaValues:
         self._found: dict[str, Any] = {}
         self._rule_of_ref: dict[str, str] = {}
         self._num_names = 0
+        self._num_values = 0
         self.rules: list[str] = []
         self.arguments = self._value(self._root, "#")
 
     def _value(self, schema: Any, place: str) -> str:
-        """A term."""
+        """A term. What a `$ref` leads to may never have been looked at before."""
+        self._num_values += 1
+        check_at_most(
+            self._num_values, MAX_NODES, "schemas, with what `$ref`s lead to", self._param
+        )
         if schema is True:
             return "gemma_any"
         if not isinstance(schema, dict):
@@ -87,7 +92,9 @@ class GemmaValues:
                 )
         return self._of_types(schema, known, place)
 
-    def _ref(self, target: str) -> str:
+    def _ref(self, target: Any) -> str:
+        if not isinstance(target, str):
+            self._refuse("a `$ref` is no text")
         rule = self._rule_of_ref.get(target)
         if rule is None:
             rule = self._rule_of_ref[target] = self._new_name("d")
@@ -99,10 +106,10 @@ class GemmaValues:
 
     def _some(self, schema: dict[str, Any], name: str, place: str) -> str:
         branches = schema[name]
+        if not branches or not isinstance(branches, list):
+            self._refuse(f"`{name}` at {place} is no list of schemas, or empty")
         if name == "allOf" and len(branches) > 1:
             self._refuse(f"`allOf` at {place} is not supported")
-        if not branches:
-            self._refuse(f"`{name}` at {place} is empty")
         values = [self._value(each, f"{place}/{name}/{i}") for i, each in enumerate(branches)]
         return f"({' | '.join(values)})"
 
@@ -113,8 +120,10 @@ class GemmaValues:
             types = [name for name, words in _FOLLOWED.items() if known.intersection(words)]
         words = {word for name in types for word in _FOLLOWED.get(str(name), ())}
         self._check_known(known, words | {"type"}, place)
-        if not types:
+        if not types and stated is None:
             return "gemma_any"
+        if not types:
+            self._refuse(f"`type` at {place} names none")
         return f"({' | '.join(self._of_type(str(name), schema, place) for name in types)})"
 
     def _of_type(self, name: str, schema: dict[str, Any], place: str) -> str:
@@ -145,18 +154,20 @@ class GemmaValues:
 
     def _object(self, schema: dict[str, Any], place: str) -> str:
         properties, required = schema.get("properties", {}), schema.get("required", [])
-        if not isinstance(required, list) or set(map(str, required)) - properties.keys():
+        if not isinstance(properties, dict) or not isinstance(required, list):
+            self._refuse(f"properties at {place} must be an object, and required a list")
+        if set(map(str, required)) - properties.keys():
             self._refuse(f"`required` at {place} names what is no property")
         others = schema.get("additionalProperties", True)
         if not properties and others is not False and "properties" not in schema:
             return _map_of(self._rule("v", self._value(others, f"{place}/additionalProperties")))
         parts = [
-            Part(self._pair(name, each, f"{place}/{name[:40]}"), name in required)
+            OrderedTerm(self._pair(name, each, f"{place}/{name[:40]}"), name in required)
             for name, each in properties.items()
         ]
         body, rules = in_order(parts, '","', self._new_name("o"))
         self.rules += rules
-        return f'("{{" {body} "}}")'
+        return self._rule("o", f'"{{" {body} "}}"')  # brackets in brackets have a limit
 
     def _pair(self, name: str, schema: Any, place: str) -> str:
         return f'({self._key(name)} ":" {self._value(schema, place)})'
@@ -170,6 +181,8 @@ class GemmaValues:
 
     def _one_of(self, schema: dict[str, Any], place: str) -> str:
         values = [schema["const"]] if "const" in schema else schema["enum"]
+        if not isinstance(values, list):
+            self._refuse(f"`enum` at {place} is no list")
         stated = schema.get("type")
         types = stated if isinstance(stated, list) else None if stated is None else [stated]
         kept = [v for v in values if _is_written(v) and (types is None or _is_of(v, types))]

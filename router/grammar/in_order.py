@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OrderedTerm:
     """One of them. `term` stands alone, or in brackets."""
 
     term: str
     is_required: bool
 
 
-def in_order(parts: Sequence[Part], between: str, name: str) -> tuple[str, list[str]]:
+def in_order(parts: Sequence[OrderedTerm], between: str, name: str) -> tuple[str, list[str]]:
     """The expression, "" for no parts, and rules that it needs, whose names begin with `name`.
 
     Beside one that is required every other brings its own `between`. Where none is, the first that
@@ -28,11 +28,11 @@ def in_order(parts: Sequence[Part], between: str, name: str) -> tuple[str, list[
     return " ".join([*before, parts[anchor].term, *after]), []
 
 
-def _times(term: str, part: Part) -> str:
+def _times(term: str, part: OrderedTerm) -> str:
     return term if part.is_required else f"({term})?"
 
 
-def _without_anchor(parts: Sequence[Part], between: str, name: str) -> tuple[str, list[str]]:
+def _without_anchor(parts: Sequence[OrderedTerm], between: str, name: str) -> tuple[str, list[str]]:
     if not parts:
         return "", []
     rules = [f"{name}_p{i}: {part.term}" for i, part in enumerate(parts)]

@@ -8,9 +8,9 @@ import keyword
 import unicodedata
 
 from router.grammar.call_terms import quoted
-from router.grammar.in_order import Part, in_order
+from router.grammar.in_order import OrderedTerm, in_order
 from router.grammar.json_schema import json_in_lark
-from router.grammar.limits import refuse
+from router.grammar.limits import MAX_GRAMMAR_BYTES, check_at_most, refuse
 from router.grammar.separate_values import Property, by_itself, properties_of
 
 _BETWEEN = '", "'
@@ -33,11 +33,15 @@ def python_arguments(schema: dict[str, object], name: str, *, param: str) -> tup
     properties = properties_of(schema, param=param, where=where)
     if properties is None:
         return _ANYTHING, []
-    parts = [_part(each, schema, param) for each in properties]
+    parts, num_bytes = list[OrderedTerm](), 0
+    for each in properties:
+        parts.append(_part(each, schema, param))
+        num_bytes += len(parts[-1].term)  # each has the definitions that it may need
+        check_at_most(num_bytes, MAX_GRAMMAR_BYTES, "bytes of parameters", param)
     return in_order(parts, _BETWEEN, name)
 
 
-def _part(each: Property, root: dict[str, object], param: str) -> Part:
+def _part(each: Property, root: dict[str, object], param: str) -> OrderedTerm:
     if not _is_written(each.name):
         refuse(
             f"{param}: {each.name[:80]!r} is no name of an argument in Python, as calls of this "
@@ -45,7 +49,7 @@ def _part(each: Property, root: dict[str, object], param: str) -> Part:
             param,
         )
     value = json_in_lark(by_itself(each.schema, root), param=param)
-    return Part(f"({quoted(each.name + '=')} {value})", each.is_required)
+    return OrderedTerm(f"({quoted(each.name + '=')} {value})", each.is_required)
 
 
 def _is_written(name: str) -> bool:

@@ -30,7 +30,7 @@ CALL = "<tool_call>\n{call}\n</tool_call>"
 RESULT = "<tool_response>\n{content}\n</tool_response>"
 _BESIDE = frozenset({"tool_calls", "tool_call_id", "name"})
 _PROBE = "a word of the system"
-Message = dict[str, Any]
+_Message = dict[str, Any]
 
 
 class ToolsInText:
@@ -62,7 +62,7 @@ class ToolsInText:
             messages, add_generation_prompt=add_generation_prompt, variables=variables
         )
 
-    def _tell(self, messages: list[Message], text: str) -> None:
+    def _tell(self, messages: list[_Message], text: str) -> None:
         """The first of the role that hears it begins with it, or ends with it."""
         role = "system" if self._takes_system else "user"
         first = messages[0] if self._takes_system else _first_of(messages, role)
@@ -74,22 +74,26 @@ class ToolsInText:
             first["content"] = f"{text}\n\n{first['content']}"
 
 
-def in_texts(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
+def in_texts(messages: Sequence[Mapping[str, Any]]) -> list[_Message]:
     """The same chat of texts alone. What came of calls is a message of the user, and what the user
     says after it is a part of that: templates want turns."""
-    told: list[Message] = []
-    is_result = False
+    told: list[_Message] = []
+    results: list[str] = []
     for message in messages:
-        mine = {key: value for key, value in message.items() if key not in _BESIDE}
         if message["role"] == "tool":
-            mine |= {"role": "user", "content": RESULT.format(content=message["content"])}
-        elif message.get("tool_calls"):
-            mine["content"] = "\n".join(_called(message))
-        if is_result and mine["role"] == "user":
-            told[-1]["content"] += f"\n{mine['content']}"
+            results.append(RESULT.format(content=message["content"]))
             continue
-        is_result = message["role"] == "tool"
+        mine = {key: value for key, value in message.items() if key not in _BESIDE}
+        if message.get("tool_calls"):
+            mine["content"] = "\n".join(_called(message))
+        if results and mine["role"] == "user":
+            mine["content"] = "\n".join([*results, mine["content"]])
+        elif results:
+            told.append({"role": "user", "content": "\n".join(results)})
+        results = []
         told.append(mine)
+    if results:
+        told.append({"role": "user", "content": "\n".join(results)})
     return told
 
 
@@ -108,7 +112,7 @@ def _has_tools(message: Mapping[str, Any]) -> bool:
     return message["role"] == "tool" or "tool_calls" in message
 
 
-def _first_of(messages: Sequence[Message], role: str) -> Message | None:
+def _first_of(messages: Sequence[_Message], role: str) -> _Message | None:
     return next((message for message in messages if message["role"] == role), None)
 
 
