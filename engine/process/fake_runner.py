@@ -1,7 +1,8 @@
 """A model without weights: the next token is a function of the tokens that are in the KV pool.
 
 It writes each token into the pool and reads the whole context back through the block table, so a
-wrong block, a wrong slot or stale bytes change the result; `fake_logits` is what to expect.
+wrong block, a wrong slot or stale bytes change the result; `fake_logits` is what to expect, and of
+prompts that are pooled the same with the other sign.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class FakeRunner:
             sequence = next(i for i, end in enumerate(starts[1:]) if row < end)
             length = int(batch.positions[row]) + 1
             context = read_tokens(self._kv, batch.block_tables[sequence], length)
-            rows.append(fake_logits(context, self._vocab_size))
+            logits = fake_logits(context, self._vocab_size)
+            rows.append(-logits if batch.is_pooled else logits)
         return torch.stack(rows) if rows else torch.empty(0, self._vocab_size)
 
 
