@@ -1,4 +1,4 @@
-"""The router, the planner, the vocabulary and the command line start where torch is not installed."""
+"""Router, planner, vocabulary and command line start where torch is not installed."""
 
 import os
 import pkgutil
