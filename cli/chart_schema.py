@@ -147,7 +147,7 @@ def _images() -> Schema:
 def _model() -> Schema:
     access = {"enum": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]}
     cache = {"size": QUANTITY, "claim": TEXT, "create": FLAG, "storageClass": TEXT}
-    cache |= {"readOnly": FLAG, "warmUp": FLAG}
+    cache |= {"readOnly": FLAG, "warmUp": FLAG, "image": TEXT}
     return keys(
         {
             "name": {"type": "string", "minLength": 1},

@@ -5,6 +5,7 @@ The `kubernetes` package is imported when the first connection is opened: it is 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -71,7 +72,11 @@ class ApiServer(DeploymentsApi):
         from kubernetes.aio import config
 
         try:
-            await config.load_config()
+            with (
+                warnings.catch_warnings()
+            ):  # that there is no kubeconfig is as it should be in a pod
+                warnings.simplefilter("ignore", UserWarning)
+                await config.load_config()
         except (config.ConfigException, OSError) as cause:
             raise ConfigError(f"no Kubernetes cluster is configured: {cause}") from cause
         return cls(namespace, api.ApiClient())

@@ -196,6 +196,33 @@ def test_a_cache_that_is_prepared_has_a_claim(key: str) -> None:
     assert f"model.cache.{key}" in told and "model.cache.claim" in told
 
 
+IMAGE: Manifest = {"model": {"cache": {"image": "registry.example/models@sha256:0123"}}}
+
+
+def test_models_come_from_an_image_that_every_router_and_worker_mounts_and_nobody_writes_to() -> (
+    None
+):
+    release = rendered(IMAGE)
+    for name in release.kind("Deployment"):
+        spec = release.pods[name]["spec"]
+        (volume,) = [v for v in spec["volumes"] if v["name"] == "models"]
+        reference = "registry.example/models@sha256:0123"
+        assert volume["image"] == {"reference": reference, "pullPolicy": "IfNotPresent"}
+        (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "models"]
+        assert mount["readOnly"] and "subPath" not in mount
+        assert mount["mountPath"] == f"{release.environ(name)['SPLITSERVE_HOME']}/models"
+    for version in VERSIONS[2:]:
+        for manifest in release.manifests:
+            kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_an_image_of_models_is_refused_where_no_pod_could_mount_it_and_beside_a_claim() -> None:
+    old = helm("template", "demo", "--kube-version", "1.30.2", values=IMAGE)
+    assert "model.cache.image: image volumes are of Kubernetes 1.31" in old.stderr
+    both = {"model": {"cache": {"image": "models:1", "claim": "models"}}}
+    assert "from an image or from a claim" in refusal(both)
+
+
 def test_ranks_without_gpus_are_refused_by_the_key_that_asks_for_them() -> None:
     decode = {"gpus": {"count": 4}, "options": {"tensorParallelSize": 8}}
     told = refusal({"pools": {"decode": decode}})

@@ -74,7 +74,8 @@ class Access:
 
     def user_of(self, authorization: str) -> User:
         """Of a request's header. Refusal 401 for a token that is not, or no longer, good."""
-        token = authorization.removeprefix("Bearer ").strip()
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip() if scheme.lower() == "bearer" else ""
         if secrets.compare_digest(token.encode(), self.administrator_token.encode()):
             return ADMINISTRATOR
         if (known := self._tokens.get(token)) is not None:

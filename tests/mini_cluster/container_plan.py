@@ -32,7 +32,7 @@ def plan_of(
 ) -> Plan:
     """Raises MissingConfiguration for what is named and not there."""
     image = images.get(repository_of(container["image"]), Image())
-    environ = environment(node.store, pod, container, image)
+    environ = node.api.environ | environment(node.store, pod, container, image)
     scratch = folder / f"{container['name']}.layers"
     scratch.mkdir(exist_ok=True)
     mounts = mounts_of(container, volumes.fill(pod))

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from cluster.process.background import Background, Loss
+from tests.mini_cluster.api_of_pods import ApiOfPods, publish_authority
 from tests.mini_cluster.claims import ClaimController
 from tests.mini_cluster.cluster import MiniCluster, mini_cluster
 from tests.mini_cluster.controllers import ALL, run_controllers
@@ -29,6 +30,7 @@ from tests.mini_cluster.loopback import Loopback
 from tests.mini_cluster.object_store import ObjectStore
 from tests.mini_cluster.pod_run import Node
 from tests.mini_cluster.runtime import Processes, Runtime
+from tests.mini_cluster.server import ApiServer
 from tests.mini_cluster.service_names import ServiceNames
 from tests.mini_cluster.service_proxy import ServiceProxy
 from tests.mini_cluster.services import ServiceController
@@ -51,9 +53,11 @@ class Machine:
         self.losses: list[Loss] = []
         """What ended and should not have: the cluster does not work any more."""
 
-    async def start(self, store: ObjectStore) -> None:
+    async def start(self, server: ApiServer) -> None:
         """Returns when all are under way."""
-        self._store = store
+        store = self._store = server.api.store
+        self._api = ApiOfPods.of(server)
+        publish_authority(store, server, "default")
         self._tasks = Background(self.losses.append)
         services = ServiceController(self._loopback)
         own = (services.reconcile, self._claims.reconcile, self._names.reconcile)
@@ -91,7 +95,8 @@ class Machine:
 
     def _add_node(self, name: str, store: ObjectStore) -> None:
         folder, address = self._folder / name, self._loopback.node
-        node = Node(name, address, store, self._claims, self._runtime, folder, self._names.path)
+        own = (self._claims, self._api, self._runtime)
+        node = Node(name, address, store, *own, folder, self._names.path)
         kubelet = Kubelet(node, self._loopback.pod, self._tasks)
         kubelet.register({})
         self._tasks.need(f"kubelet {name}", kubelet.run())
@@ -112,7 +117,7 @@ def running_cluster(
     _skip_without_namespaces()
     machine = Machine(folder, claims or {}, runtime or Processes(project_images()))
     with mini_cluster(folder, machine.logs) as cluster:
-        cluster.wait_for(machine.start(cluster.store))
+        cluster.wait_for(machine.start(cluster.server))
         try:
             yield cluster
             assert machine.losses == []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.mini_cluster.api_of_pods import ApiOfPods
 from tests.mini_cluster.claims import ClaimController
 from tests.mini_cluster.container_run import ContainerRun
 from tests.mini_cluster.history import Object
@@ -28,6 +29,7 @@ class Node:
     address: str
     store: ObjectStore
     claims: ClaimController
+    api: ApiOfPods
     runtime: Runtime
     folder: Path
     """Of pods' volumes and logs."""
@@ -45,7 +47,7 @@ class PodRun:
         self._key = ("pods", metadata["namespace"], metadata["name"])
         self._folder = node.folder / metadata["uid"]
         pod["status"] = pod.get("status", {}) | {"podIP": address, "hostIP": node.address}
-        self._volumes = PodVolumes(node.store, node.claims, self._folder / "volumes")
+        self._volumes = PodVolumes(node.store, node.claims, node.api, self._folder / "volumes")
         self._init = self._runs("initContainers")
         self._main = self._runs("containers")
         self._is_leaving = asyncio.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.mini_cluster.api_of_pods import ApiOfPods
 from tests.mini_cluster.claims import CLAIMS, ClaimController
 from tests.mini_cluster.configuration import MissingConfiguration, config_map, field_of, secret
 from tests.mini_cluster.container_process import Mount
@@ -14,7 +15,10 @@ from tests.mini_cluster.object_store import ObjectStore
 class PodVolumes:
     """Of one pod, below a folder that its owner removes."""
 
-    def __init__(self, store: ObjectStore, claims: ClaimController, root: Path) -> None:
+    def __init__(
+        self, store: ObjectStore, claims: ClaimController, api: ApiOfPods, root: Path
+    ) -> None:
+        self._api = api
         self._store = store
         self._claims = claims
         self._root = root
@@ -50,6 +54,9 @@ class PodVolumes:
             items = source["downwardAPI"].get("items", [])
             fields = {item["path"]: item["fieldRef"]["fieldPath"] for item in items}
             return {path: field_of(pod, field).encode() for path, field in fields.items()}
+        if "serviceAccountToken" in source:
+            path = source["serviceAccountToken"]["path"]
+            return {path: self._api.token_of(pod).encode()}
         for kind, read in (("secret", secret), ("configMap", config_map)):
             if kind in source:
                 return _chosen(read(self._store, namespace, source[kind]), source[kind])

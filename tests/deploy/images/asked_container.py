@@ -62,7 +62,8 @@ def told_of(asked: Asked, config_of: Callable[[str], dict[str, Any]]) -> Contain
     config = config_of(image)
     variables = dict(word.split("=", 1) for word in config["Env"])
     program = Image(config["Entrypoint"], variables)
-    environ = environment(asked.node.store, asked.pod, container, program)
+    node = asked.node
+    environ = node.api.environ | environment(node.store, asked.pod, container, program)
     memories = _memories(spec, container)
     mounts = [
         mount

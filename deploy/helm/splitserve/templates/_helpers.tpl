@@ -75,7 +75,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: cache
   emptyDir: {sizeLimit: 2Gi}
 - name: models
+  {{- with .Values.model.cache.image }}
+  image: {reference: {{ . | quote }}, pullPolicy: {{ $.Values.image.pullPolicy }}}
+  {{- else }}
   persistentVolumeClaim: {claimName: {{ .Values.model.cache.claim }}, readOnly: true}
+  {{- end }}
 {{- else }}
 - name: cache
 {{- if .Values.model.cache.claim }}
@@ -116,7 +120,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - {name: tmp, mountPath: /tmp}
 - {name: cache, mountPath: /var/cache/splitserve}
 {{- if include "splitserve.readOnlyCache" . }}
-- {name: models, mountPath: /var/cache/splitserve/models, subPath: models, readOnly: true}
+- {name: models, mountPath: /var/cache/splitserve/models{{ if not .Values.model.cache.image }}, subPath: models{{ end }}, readOnly: true}
 {{- end }}
 {{- if include "splitserve.fleetTls" . }}
 - {name: fleet-tls, mountPath: /etc/splitserve/fleet, readOnly: true}
@@ -125,7 +129,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- /* Whether the model is in the claim before anybody starts. */ -}}
 {{- define "splitserve.readOnlyCache" -}}
-{{- if or .Values.model.cache.readOnly .Values.model.cache.warmUp }}yes{{ end }}
+{{- with .Values.model.cache }}{{ if or .readOnly .warmUp .image }}yes{{ end }}{{ end }}
 {{- end }}
 
 {{- define "splitserve.fleetSecret" -}}
