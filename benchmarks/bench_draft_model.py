@@ -4,8 +4,8 @@
 
 A target and a draft of a few of its layers are made of SmolLM2 (draft_models.py); `self` is the
 target as its own draft, which can hardly pay: what it costs to know that. Of each pair two engines,
-with and without, take turns. All answers are compared: a token that differs is an error. Figures are
-time per token with drafts over time without.
+with and without, take turns. All answers are compared: a token that differs is an error. Figures
+are time per token with drafts over time without.
 """
 
 from __future__ import annotations

@@ -46,7 +46,6 @@ class MemoryRequest:
     """Size of the weight files: what weights in their stored format take."""
     num_moves: int = 0
     """Experts of one layer that may change their ranks at once; 0: they stay where they are."""
-
     beside: BesideNeeds = BesideNeeds()
     """Of a draft model; zeros: there is none here."""
 
