@@ -21,7 +21,7 @@ from engine.contract.draft_numbers import DrafterKind
 from engine.runner.model_runner import DraftModel, Replica
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import NOTHING, Prospect, Wanted
+from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
 from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafting.draft_kv import DraftKv
 from engine.step.drafting.drafter import Draft
@@ -82,7 +82,7 @@ class ModelDrafter:
         self._price.note_idle()
         self._rates.fade()
 
-    def prospect(self, request: Request, sequence: Sequence, most: int) -> Prospect:
+    def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter."""
         num_known = len(sequence.token_ids)
         most = min(most, self._model.max_context_tokens - num_known)
@@ -96,7 +96,7 @@ class ModelDrafter:
         if lag <= MOST_LAG and self._lag_tokens + lag <= self._max_batch_tokens:
             self._num_ready += 1
             self._lag_tokens += lag
-            return Prospect(chances, self._guess_ms)
+            return DraftProspect(chances, self._guess_ms)
         if self._is_worth_reading(lag, chances, most, num_known):
             self._behind.append((sequence, kv))
         return NOTHING

@@ -243,10 +243,6 @@ def test_after_some_failures_it_is_asked_no_more() -> None:
     assert runner.num_calls == MAX_FAILURES
 
 
-class SlowDraftClock(TickingClock):
-    """A draft's calls take as long as `slow` of the target's steps."""
-
-
 def test_a_draft_model_that_does_not_pay_is_left_out() -> None:
     """It is always wrong: after a few tries the steps are the plain ones, but for a try now and
     then."""
