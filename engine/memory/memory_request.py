@@ -50,7 +50,6 @@ class MemoryRequest:
     """Experts of one layer that may change their ranks at once; 0: they stay where they are."""
     num_workspaces: int = 1
     """Forwards with activations of their own: a model that pools beside making text has two."""
-
     beside: BesideNeeds = BesideNeeds()
     """Of a draft model; zeros: there is none here."""
 

@@ -17,7 +17,7 @@ from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.speculation import draft_model_of
 from engine.runner.model_runner import LaunchingRunner, Replica
-from engine.step.drafters.drafter import NOTHING, Drafter, Prospect, Wanted
+from engine.step.drafters.drafter import NOTHING, Drafter, DraftProspect, Wanted
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS, Draft, MakeDrafter
@@ -46,7 +46,7 @@ class Speculation:
         for drafter in self._drafters:
             drafter.begin(cost, num_decodes, least)
 
-    def prospect(self, request: Request, sequence: Sequence) -> Prospect:
+    def prospect(self, request: Request, sequence: Sequence) -> DraftProspect:
         """What a draft is worth, where the sequence decodes."""
         if sequence.life.state is not SequenceState.DECODING:
             return NOTHING
@@ -79,10 +79,10 @@ class Speculation:
         """Seconds that guessing took since this was last asked."""
         return sum(drafter.take_s() for drafter in self._drafters)
 
-    def _is_better(self, one: Prospect, other: Prospect, sequence: Sequence) -> bool:
+    def _is_better(self, one: DraftProspect, other: DraftProspect, sequence: Sequence) -> bool:
         return not other.chances or self._gain(one, sequence) > self._gain(other, sequence)
 
-    def _gain(self, prospect: Prospect, sequence: Sequence) -> float:
+    def _gain(self, prospect: DraftProspect, sequence: Sequence) -> float:
         return speedup(
             prospect.chances,
             self._cost,

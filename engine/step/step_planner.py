@@ -14,7 +14,7 @@ from cluster.engine_options import EngineOptions
 from cluster.models.footprint import SCORED_ROWS
 from engine.step import split_prompt
 from engine.step.batch.step_work import Span, StepWork
-from engine.step.drafters.drafter import NOTHING, Prospect, Wanted
+from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
 from engine.step.placement import Placement
 from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, StepPlan
 from engine.step.planning.scheduler import schedule
@@ -128,7 +128,7 @@ class StepPlanner:
 
     def _begin_guesses(
         self, cost: StepCost, running: list[tuple[Request, Sequence]]
-    ) -> Callable[[Request, Sequence], Prospect]:
+    ) -> Callable[[Request, Sequence], DraftProspect]:
         if self._speculation is None or self._is_masked(running):
             return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
@@ -174,7 +174,7 @@ class StepPlanner:
         *,
         is_tight: bool,
         cost: StepCost,
-        prospect: Prospect,
+        prospect: DraftProspect,
     ) -> RunningView:
         return self._placement.running_view(
             request,
@@ -239,7 +239,7 @@ class StepPlanner:
             self._writer.started(request, sequence)
 
 
-def _guesses_nothing(request: Request, sequence: Sequence) -> Prospect:
+def _guesses_nothing(request: Request, sequence: Sequence) -> DraftProspect:
     return NOTHING
 
 

@@ -21,7 +21,7 @@ from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 
 
-class Prospect(msgspec.Struct, frozen=True, gc=False):
+class DraftProspect(msgspec.Struct, frozen=True, gc=False):
     """What a draft of one sequence would be worth."""
 
     chances: Ordered[float] = ()
@@ -30,7 +30,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
     """What making one of its tokens takes, beside what verifying it does."""
 
 
-NOTHING = Prospect()
+NOTHING = DraftProspect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Drafter(Protocol):
         """A step of so many decodes is planned: what was guessed before is forgotten. Rows with a
         chance under `least` would not be verified."""
 
-    def prospect(self, request: Request, sequence: Sequence, most: int) -> Prospect:
+    def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """Of a sequence that decodes, of at most `most` tokens; without chances: it cannot be
         drafted for now."""
 

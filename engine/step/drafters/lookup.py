@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Ordered
 
 from engine.contract.draft_numbers import DrafterKind
-from engine.step.drafters.drafter import NOTHING, Prospect, Wanted
+from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
 from engine.step.drafting.drafter import Draft, MakeDrafter
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.prompt_lookup import PromptLookup
@@ -30,7 +30,7 @@ class LookupDrafter:
         self._guesses.clear()
         self._least = least
 
-    def prospect(self, request: Request, sequence: Sequence, most: int) -> Prospect:
+    def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter."""
         guesser = sequence.guesser
         if guesser is None:
@@ -40,7 +40,7 @@ class LookupDrafter:
         if guess is None:
             return NOTHING
         self._guesses[sequence.key] = guess
-        return Prospect(guess.chances)
+        return DraftProspect(guess.chances)
 
     def draft(self, wanted: Ordered[Wanted]) -> list[Draft]:
         """See Drafter."""

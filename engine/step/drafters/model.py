@@ -21,7 +21,7 @@ from engine.contract.draft_numbers import DrafterKind
 from engine.runner.model_runner import DraftModel, Replica
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import NOTHING, Prospect, Wanted
+from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
 from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafting.draft_kv import DraftKv
 from engine.step.drafting.drafter import Draft
@@ -67,7 +67,8 @@ class ModelDrafter:
         self._kv = SharedDraftKv(block_size)
         self._cost, self._num_decodes, self._least = StepCost(), 0, 0.0
         self._guess_ms = 0.0
-        self._num_ready = 0
+        self._num_ready = self._lag_tokens = 0
+        """Sequences that were found ready since `begin`, and tokens that those lack."""
         self._behind: list[tuple[Sequence, DraftKv]] = []
         self._num_failures = 0
         self._took_s = 0.0
@@ -76,12 +77,12 @@ class ModelDrafter:
         """See Drafter."""
         self._cost, self._num_decodes, self._least = cost, num_decodes, least
         self._guess_ms = self._price.token_ms(self._num_ready or max(1, num_decodes), cost)
-        self._num_ready = 0
+        self._num_ready = self._lag_tokens = 0
         self._behind.clear()
         self._price.note_idle()
         self._rates.fade()
 
-    def prospect(self, request: Request, sequence: Sequence, most: int) -> Prospect:
+    def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter."""
         num_known = len(sequence.token_ids)
         most = min(most, self._model.max_context_tokens - num_known)
@@ -89,10 +90,14 @@ class ModelDrafter:
             return NOTHING
         kv = self._kv_of(sequence)
         chances = kv.rates.chances(most, self._least)
-        if num_known - kv.num_read <= MOST_LAG:
+        lag = num_known - kv.num_read
+        if not chances:
+            return NOTHING
+        if lag <= MOST_LAG and self._lag_tokens + lag <= self._max_batch_tokens:
             self._num_ready += 1
-            return Prospect(chances, self._guess_ms)
-        if self._is_worth_reading(num_known - kv.num_read, chances, most, num_known):
+            self._lag_tokens += lag
+            return DraftProspect(chances, self._guess_ms)
+        if self._is_worth_reading(lag, chances, most, num_known):
             self._behind.append((sequence, kv))
         return NOTHING
 
@@ -196,25 +201,40 @@ class ModelDrafter:
 
     def _read_on(self) -> int:
         """Returns how many tokens were read."""
-        rows, sequences = list[ReadRow](), list[Sequence]()
+        rows, sequences, written = list[ReadRow](), list[Sequence](), set[int]()
         left = self._read_limit()
         for sequence, kv in self._behind:
-            num_tokens = min(left, sequence.num_computed - kv.num_read)
-            if num_tokens <= 0 or sequence.lease is not kv.lease:
-                continue  # it was preempted for others
-            end = kv.num_read + num_tokens
-            block_ids = kv.lease.block_ids[: -(-end // self._block_size)]
-            self._kv.begin(block_ids, kv.num_read, end)
-            tokens = self._clamped(sequence.token_ids[kv.num_read : end])
-            rows.append(ReadRow(tokens, kv.num_read, block_ids))
+            if left == 0 or sequence.lease is not kv.lease:
+                continue  # the latter was preempted for others
+            self._skip_what_others_read(sequence, kv)
+            row = self._next_row(sequence, kv, left)
+            if row is None or not written.isdisjoint(row.block_ids):
+                continue  # a sequence with the same beginning reads these now
+            self._kv.begin(row.block_ids, row.first, row.end)
+            written.update(row.block_ids[row.first // self._block_size :])
+            rows.append(row)
             sequences.append(sequence)
-            left -= num_tokens
+            left -= len(row.token_ids)
         if not rows:
             return 0
         self._model.runner.forward(reading(rows, self._block_size, wants_logits=False))
         for sequence, row in zip(sequences, rows, strict=True):
             self._note_read(sequence, row)
         return sum(len(row.token_ids) for row in rows)
+
+    def _next_row(self, sequence: Sequence, kv: DraftKv, most: int) -> ReadRow | None:
+        """None: what the target has computed of it is read."""
+        end = min(kv.num_read + most, sequence.num_computed)
+        if end <= kv.num_read:
+            return None
+        tokens = self._clamped(sequence.token_ids[kv.num_read : end])
+        return ReadRow(tokens, kv.num_read, kv.lease.block_ids[: -(-end // self._block_size)])
+
+    def _skip_what_others_read(self, sequence: Sequence, kv: DraftKv) -> None:
+        names = sequence.names(self._block_size)
+        known = self._kv.prefix_tokens(kv.lease.block_ids, names)
+        if kv.num_read < known < len(sequence.token_ids):
+            kv.read(known, self._block_size)
 
     def _read_limit(self) -> int:
         read_ms = self._price.read_ms(self._cost)

@@ -34,7 +34,8 @@ class DraftKv:
             return False
         if self.last_block is None or lease is None:
             return True
-        return lease.block_ids[(self.num_read - 1) // block_size] == self.last_block
+        index = (self.num_read - 1) // block_size
+        return index < len(lease) and lease.block_ids[index] == self.last_block
 
     def read(self, num_tokens: int, block_size: int) -> None:
         """The first `num_tokens` of the sequence are read."""

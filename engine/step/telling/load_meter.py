@@ -264,7 +264,7 @@ class LoadMeter:
             num_rows=rows,
             num_tokens=sum(chunk.num_tokens for chunk in slowest.chunks),
             num_pairs=sum(pairs_of(chunk.num_tokens, chunk.context) for chunk in slowest.chunks),
-            undisturbed_ms=max(0.0, self._undisturbed_s(duration_s) - self._guess_s) * 1e3,
+            undisturbed_ms=None if self._guess_s else self._undisturbed_s(duration_s) * 1e3,
         )
         self._work_left_since_s = now_s if has_work else None
 

@@ -105,6 +105,21 @@ def test_a_long_prompt_is_read_over_several_steps_and_drafted_for_then() -> None
     assert num_misses(engine) == 0
 
 
+def test_choices_read_their_prompt_once() -> None:
+    prompt = long_prompt(MOST_LAG * 8)
+    read = list[int]()
+    for n in (1, 4):
+        engine = model_engine(small_replica(400), max_batch_tokens=64)
+        body = request("a", prompt, max_tokens=40, n=n)
+        [found], _ = answers(engine, [body])
+        assert [found.token_ids(c) for c in range(n)] == [
+            expected_tokens(body, c) for c in range(n)
+        ]
+        assert num_misses(engine) == 0
+        read.append(num_read_by_draft(engine))
+    assert read[1] - read[0] < 3 * len(prompt)
+
+
 def test_a_prompt_whose_blocks_the_draft_has_read_is_not_read_again() -> None:
     engine = model_engine(small_replica(256), max_batch_tokens=64)
     prompt = long_prompt(MOST_LAG * 8)
@@ -226,10 +241,6 @@ def test_after_some_failures_it_is_asked_no_more() -> None:
     assert found.token_ids() == expected_tokens(body)
     runner: Any = drafter_of(engine)._model.runner
     assert runner.num_calls == MAX_FAILURES
-
-
-class SlowDraftClock(TickingClock):
-    """A draft's calls take as long as `slow` of the target's steps."""
 
 
 def test_a_draft_model_that_does_not_pay_is_left_out() -> None:
