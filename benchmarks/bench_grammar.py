@@ -27,7 +27,8 @@ from engine.offline.queue import generate
 from engine.offline.replica import OfflineSetup, load_offline
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
-from engine.sampling.grammars.masks import MaskedRow, MaskMaker
+from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.masks import MaskMaker
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.engine import Engine
 
@@ -88,14 +89,14 @@ def decode_s(engine: Engine, prompts: list[list[int]], grammar: Grammar | None) 
 
 def mask_us(compiler: GrammarCompiler, vocab_size: int, answer: list[int]) -> list[float]:
     """Of each token of an answer."""
-    meter, taken = GrammarMeter(), list[float]()
-    maker = MaskMaker(vocab_size, meter)
+    maker, taken = MaskMaker(vocab_size, GrammarMeter()), list[float]()
     constraint = Constraint(compiler.compile(GRAMMAR).start())
     for end in range(len(answer)):
-        before_s = meter.mask_s
-        maker.begin([MaskedRow(constraint, answer[:end], 0)])
-        maker.take()
-        taken.append((meter.mask_s - before_s) * 1e6)
+        row = MaskedRow(constraint, answer[constraint.num_known : end])
+        maker.begin([row])
+        assert row.job is not None
+        taken.append(row.job.result() * 1e6)
+    maker.close()
     return taken
 
 

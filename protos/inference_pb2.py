@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos import generation_pb2 as protos_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16protos/inference.proto\x12\rsplitserve.v1\x1a\x17protos/generation.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"4\n\x04\x43hat\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.splitserve.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb6\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12#\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x13.splitserve.v1.ChatH\x00\x12)\n\x06tokens\x18\x05 \x01(\x0b\x32\x17.splitserve.v1.TokenIdsH\x00\x12/\n\x08sampling\x18\x06 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x11\n\tresumable\x18\x07 \x01(\x08\x12\x15\n\rlast_event_id\x18\x08 \x01(\t\x12<\n\x12structured_outputs\x18\t \x01(\x0b\x32 .splitserve.v1.StructuredOutputsB\x07\n\x05input\"\x18\n\x07\x43hoices\x12\r\n\x05texts\x18\x01 \x03(\t\"\x93\x02\n\x11StructuredOutputs\x12\x0e\n\x04json\x18\x01 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x02 \x01(\tH\x00\x12(\n\x06\x63hoice\x18\x03 \x01(\x0b\x32\x16.splitserve.v1.ChoicesH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x12\x15\n\x0bjson_object\x18\x05 \x01(\x08H\x00\x12\x18\n\x0estructural_tag\x18\x06 \x01(\tH\x00\x12\x1e\n\x16\x64isable_any_whitespace\x18\x07 \x01(\x08\x12%\n\x1d\x64isable_additional_properties\x18\x08 \x01(\x08\x12\x1a\n\x12whitespace_pattern\x18\t \x01(\tB\x0c\n\nconstraint\"X\n\tTextChunk\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x06tokens\x18\x03 \x03(\x0b\x32\x1d.splitserve.v1.GeneratedToken\":\n\x0cScoredPrompt\x12*\n\x06tokens\x18\x01 \x03(\x0b\x32\x1a.splitserve.v1.PromptToken\"O\n\tChoiceEnd\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x32\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x1b.splitserve.v1.FinishReason\"V\n\x08\x43omplete\x12#\n\x05usage\x18\x01 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x02 \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xf8\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12)\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.splitserve.v1.TextChunkH\x00\x12.\n\nchoice_end\x18\x03 \x01(\x0b\x32\x18.splitserve.v1.ChoiceEndH\x00\x12+\n\x08\x63omplete\x18\x04 \x01(\x0b\x32\x17.splitserve.v1.CompleteH\x00\x12-\n\x06prompt\x18\x05 \x01(\x0b\x32\x1b.splitserve.v1.ScoredPromptH\x00\x12\x10\n\x08\x65vent_id\x18\x06 \x01(\tB\x07\n\x05\x65vent\"\x13\n\x11ListModelsRequest\"/\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x02 \x01(\r\":\n\x12ListModelsResponse\x12$\n\x06models\x18\x01 \x03(\x0b\x32\x14.splitserve.v1.Model2\xad\x01\n\tInference\x12M\n\x08Generate\x12\x1e.splitserve.v1.GenerateRequest\x1a\x1f.splitserve.v1.GenerateResponse0\x01\x12Q\n\nListModels\x12 .splitserve.v1.ListModelsRequest\x1a!.splitserve.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16protos/inference.proto\x12\rsplitserve.v1\x1a\x17protos/generation.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"4\n\x04\x43hat\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.splitserve.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xca\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12#\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x13.splitserve.v1.ChatH\x00\x12)\n\x06tokens\x18\x05 \x01(\x0b\x32\x17.splitserve.v1.TokenIdsH\x00\x12/\n\x08sampling\x18\x06 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x11\n\tresumable\x18\x07 \x01(\x08\x12\x15\n\rlast_event_id\x18\x08 \x01(\t\x12<\n\x12structured_outputs\x18\t \x01(\x0b\x32 .splitserve.v1.StructuredOutputs\x12\x12\n\nprediction\x18\n \x01(\tB\x07\n\x05input\"\x18\n\x07\x43hoices\x12\r\n\x05texts\x18\x01 \x03(\t\"\x93\x02\n\x11StructuredOutputs\x12\x0e\n\x04json\x18\x01 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x02 \x01(\tH\x00\x12(\n\x06\x63hoice\x18\x03 \x01(\x0b\x32\x16.splitserve.v1.ChoicesH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x12\x15\n\x0bjson_object\x18\x05 \x01(\x08H\x00\x12\x18\n\x0estructural_tag\x18\x06 \x01(\tH\x00\x12\x1e\n\x16\x64isable_any_whitespace\x18\x07 \x01(\x08\x12%\n\x1d\x64isable_additional_properties\x18\x08 \x01(\x08\x12\x1a\n\x12whitespace_pattern\x18\t \x01(\tB\x0c\n\nconstraint\"X\n\tTextChunk\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x06tokens\x18\x03 \x03(\x0b\x32\x1d.splitserve.v1.GeneratedToken\":\n\x0cScoredPrompt\x12*\n\x06tokens\x18\x01 \x03(\x0b\x32\x1a.splitserve.v1.PromptToken\"O\n\tChoiceEnd\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x32\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x1b.splitserve.v1.FinishReason\"V\n\x08\x43omplete\x12#\n\x05usage\x18\x01 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x02 \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xf8\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12)\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.splitserve.v1.TextChunkH\x00\x12.\n\nchoice_end\x18\x03 \x01(\x0b\x32\x18.splitserve.v1.ChoiceEndH\x00\x12+\n\x08\x63omplete\x18\x04 \x01(\x0b\x32\x17.splitserve.v1.CompleteH\x00\x12-\n\x06prompt\x18\x05 \x01(\x0b\x32\x1b.splitserve.v1.ScoredPromptH\x00\x12\x10\n\x08\x65vent_id\x18\x06 \x01(\tB\x07\n\x05\x65vent\"\x13\n\x11ListModelsRequest\"/\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x02 \x01(\r\":\n\x12ListModelsResponse\x12$\n\x06models\x18\x01 \x03(\x0b\x32\x14.splitserve.v1.Model2\xad\x01\n\tInference\x12M\n\x08Generate\x12\x1e.splitserve.v1.GenerateRequest\x1a\x1f.splitserve.v1.GenerateResponse0\x01\x12Q\n\nListModels\x12 .splitserve.v1.ListModelsRequest\x1a!.splitserve.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,27 +39,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENIDS']._serialized_start=166
   _globals['_TOKENIDS']._serialized_end=189
   _globals['_GENERATEREQUEST']._serialized_start=192
-  _globals['_GENERATEREQUEST']._serialized_end=502
-  _globals['_CHOICES']._serialized_start=504
-  _globals['_CHOICES']._serialized_end=528
-  _globals['_STRUCTUREDOUTPUTS']._serialized_start=531
-  _globals['_STRUCTUREDOUTPUTS']._serialized_end=806
-  _globals['_TEXTCHUNK']._serialized_start=808
-  _globals['_TEXTCHUNK']._serialized_end=896
-  _globals['_SCOREDPROMPT']._serialized_start=898
-  _globals['_SCOREDPROMPT']._serialized_end=956
-  _globals['_CHOICEEND']._serialized_start=958
-  _globals['_CHOICEEND']._serialized_end=1037
-  _globals['_COMPLETE']._serialized_start=1039
-  _globals['_COMPLETE']._serialized_end=1125
-  _globals['_GENERATERESPONSE']._serialized_start=1128
-  _globals['_GENERATERESPONSE']._serialized_end=1376
-  _globals['_LISTMODELSREQUEST']._serialized_start=1378
-  _globals['_LISTMODELSREQUEST']._serialized_end=1397
-  _globals['_MODEL']._serialized_start=1399
-  _globals['_MODEL']._serialized_end=1446
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1448
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1506
-  _globals['_INFERENCE']._serialized_start=1509
-  _globals['_INFERENCE']._serialized_end=1682
+  _globals['_GENERATEREQUEST']._serialized_end=522
+  _globals['_CHOICES']._serialized_start=524
+  _globals['_CHOICES']._serialized_end=548
+  _globals['_STRUCTUREDOUTPUTS']._serialized_start=551
+  _globals['_STRUCTUREDOUTPUTS']._serialized_end=826
+  _globals['_TEXTCHUNK']._serialized_start=828
+  _globals['_TEXTCHUNK']._serialized_end=916
+  _globals['_SCOREDPROMPT']._serialized_start=918
+  _globals['_SCOREDPROMPT']._serialized_end=976
+  _globals['_CHOICEEND']._serialized_start=978
+  _globals['_CHOICEEND']._serialized_end=1057
+  _globals['_COMPLETE']._serialized_start=1059
+  _globals['_COMPLETE']._serialized_end=1145
+  _globals['_GENERATERESPONSE']._serialized_start=1148
+  _globals['_GENERATERESPONSE']._serialized_end=1396
+  _globals['_LISTMODELSREQUEST']._serialized_start=1398
+  _globals['_LISTMODELSREQUEST']._serialized_end=1417
+  _globals['_MODEL']._serialized_start=1419
+  _globals['_MODEL']._serialized_end=1466
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1468
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1526
+  _globals['_INFERENCE']._serialized_start=1529
+  _globals['_INFERENCE']._serialized_end=1702
 # @@protoc_insertion_point(module_scope)

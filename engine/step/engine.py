@@ -55,7 +55,8 @@ class Engine:
     """The conductor. Every call from one thread."""
 
     is_compiling = False
-    """Grammars were not ready when the last step began: one soon may achieve something."""
+    """Grammars, or masks of them, were not ready when the last step began: one soon may achieve
+    something."""
 
     def __init__(
         self,
@@ -88,15 +89,16 @@ class Engine:
         speculation = speculation_of(replica, options, make_drafter)
         self.why_no_drafts = None if speculation is not None else why_none(replica, options)
         """In words; None: sequences are drafted for."""
-        self._planner = self._planner_of(options, speculation)
         self._grammars = grammars
-        masking = Masking.of(self.table, replica, grammars)
+        self.masking = Masking.of(self.table, replica, grammars)
+        self.masking.drafts = speculation is not None
+        self._planner = self._planner_of(options, speculation)
         self._token_choice = TokenChoice(
-            replica, self.table, self._writer, masking=masking, clock=clock
+            replica, self.table, self._writer, masking=self.masking, clock=clock
         )
         self._commands = self._commands_of(replica)
         self._verification = Verification(self.placement, self.table, self._token_choice)
-        self._computation = self._computation_of(replica, masking)
+        self._computation = self._computation_of(replica)
         self._launches = self._launches_of(replica)
         self.load = LoadReport(
             *(self.placement.pool, self.table, self._meter),
@@ -169,20 +171,22 @@ class Engine:
     @property
     def _is_compiling(self) -> bool:
         grammars = self._grammars
-        return self.table.num_constrained > 0 and grammars is not None and grammars.is_busy
+        if not self.table.num_constrained or grammars is None:
+            return False
+        return grammars.is_busy or self.masking.is_busy
 
     @property
     def _is_ahead(self) -> bool:
         return self._launches is not None and self._launches.in_flight is not None
 
-    def _computation_of(self, replica: Replica, masking: Masking) -> Computation:
+    def _computation_of(self, replica: Replica) -> Computation:
         return Computation(
             replica.runner,
             self._batches,
             placement=self.placement,
             table=self.table,
             token_choice=self._token_choice,
-            masking=masking,
+            masking=self.masking,
             verification=self._verification,
             writer=self._writer,
         )
@@ -206,6 +210,7 @@ class Engine:
             self.placement,
             writer=self._writer,
             costs=self._meter.costs,
+            masking=self.masking,
             speculation=speculation,
         )
 
@@ -250,6 +255,8 @@ class Engine:
         slowest = work.slowest_share() if self.placement.homes.are_several else plan.share
         if work.spans and not is_launched:
             self._computation.compute(work)
+        if self.table.num_constrained:
+            self.masking.look_ahead()
         self._is_stalled = plan.is_empty
         self._measure(plan, slowest)
 

@@ -1,37 +1,80 @@
-"""Rows of a step whose requests have a grammar: masks are begun before the forward pass, and taken
-where tokens are chosen.
+"""Rows of a step whose requests have a grammar: what may come next is looked up beside the engine's
+thread, and waited for as long as a step may.
 
-    begin(spans) -> forward -> take -> allowed(sequence) | failure(sequence)
+    after a step    look ahead: of each sequence that goes on, as soon as its last token is known
+    before a plan   settle: what is there; who has missed a step is held until its mask is there
+    after the plan  begin: prompts that end, and rows of drafts
+    forward, take   held: those whose mask is not there; the others go on without them
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
+from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
 
+import structlog
 import torch
 
+from cluster.deadline import Clock
 from cluster.errors import SplitserveError
 from cluster.process.own_cores import available_cores
 from engine.runner.model_runner import Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
-from engine.sampling.grammars.masks import MaskedRow, MaskMaker
+from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.masks import MaskMaker
 from engine.step.batch.step_work import Span
+from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from kernels.cpu.team import TEAM
 
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class MaskWaits:
+    """How long the engine waits for masks, in seconds: all rows of a step together."""
+
+    plan_s: float = 0.0005
+    """Before a plan: for tokens that are forced, which it may draft."""
+    step_s: float = 0.005
+    """In all of a step, that included. Rows whose masks are not there then wait a step."""
+    lone_s: float = 0.05
+    """Where no row could go on meanwhile."""
+
 
 class Masking:
     """One engine's. Not asked while no request has a grammar."""
 
-    def __init__(self, table: RequestTable, masks: MaskMaker | None) -> None:
-        """`masks`: None where no grammar can be followed, and none comes."""
+    def __init__(
+        self,
+        table: RequestTable,
+        masks: MaskMaker | None,
+        *,
+        ends: frozenset[int] = frozenset(),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """`masks`: None where no grammar can be followed, and none comes. `ends`: tokens that end
+        an answer. `clock`: of waits."""
         self._table = table
         self._masks = masks
-        self._begun: list[Sequence] = []
-        self._taken: dict[Sequence, torch.Tensor] = {}
+        self._ends = ends
+        self._clock = clock
+        self.waits = MaskWaits()
+        self.drafts = False
+        """Tokens that are forced are looked for, as sequences are drafted for."""
+        self._left_s = 0.0
+        self._under_way: dict[Sequence, MaskedRow] = {}
+        self._missed: set[Sequence] = set()
+        self._drafted: dict[Sequence, MaskedRow] = {}
 
     @classmethod
     def of(cls, table: RequestTable, replica: Replica, grammars: GrammarCompiler | None) -> Masking:
@@ -40,34 +83,179 @@ class Masking:
             return cls(table, None)
         busy = TEAM.num_threads if replica.kv.device.type == "cpu" else 1
         spare = max(1, available_cores() - busy)
-        return cls(table, MaskMaker(replica.vocab_size, grammars.meter, num_threads=spare))
+        ends = frozenset(replica.eos_token_ids)
+        maker = MaskMaker(replica.vocab_size, grammars.meter, ends=ends, num_threads=spare)
+        return cls(table, maker, ends=ends)
+
+    @property
+    def is_busy(self) -> bool:
+        """Somebody is held, whose mask may be there soon."""
+        return bool(self._missed)
+
+    def look_ahead(self) -> None:
+        """Once tokens are known: what may come after them."""
+        decoding = [
+            (request, sequence)
+            for request, sequence in self._table.running()
+            if sequence.life.state is SequenceState.DECODING and _is_masked(request)
+        ]
+        self._look(decoding)
+
+    def settle(self) -> None:
+        """Before a plan: takes what is there."""
+        self._left_s = self.waits.step_s
+        self._wait(self._under_way, min(self._left_s, self.waits.plan_s))
+        self._collect()
+
+    def is_held(self, sequence: Sequence) -> bool:
+        """Whether it has missed a step, and its mask is still not there."""
+        return sequence in self._missed
 
     def begin(self, spans: Ordered[Span]) -> None:
         """Before the forward pass of these spans, whose tokens change no more until `take`."""
-        self._begun, rows = list[Sequence](), list[MaskedRow]()
+        self._drafted = {}
+        masked = [(r, span.sequence) for span in spans if (r := self._request_of(span)) is not None]
+        self._look(masked)
         for span in spans:
-            request = self._table.get(span.sequence.request_id)
-            if span.completes and request is not None and _is_masked(request):
-                self._begun.append(span.sequence)
-                rows.append(_row_of(request, span.sequence))
-        if rows and self._masks is not None:
-            self._masks.begin(rows)
+            if span.draft and self._request_of(span) is not None:
+                self._walk(span)
+        if self._masks is not None and self._drafted:
+            self._masks.begin(list(self._drafted.values()))
 
-    def take(self) -> None:
-        """Once the logits are there; waits for what is not done."""
-        begun, self._begun = self._begun, []
-        self._taken = {}
-        if begun and self._masks is not None:
-            self._taken = dict(zip(begun, self._masks.take(), strict=True))
+    def take(self, spans: Ordered[Span]) -> set[Sequence]:
+        """Once the logits are there. Returns whose masks are not: these wait for another step."""
+        masked = [span.sequence for span in spans if self._request_of(span) is not None]
+        waiting = [sequence for sequence in masked if not self._is_ready(sequence)]
+        if waiting:
+            self._wait(waiting, self._left_s)
+            self._collect()
+            if sum(span.completes for span in spans) == len(waiting) and not any(
+                map(self._is_ready, waiting)
+            ):
+                self._wait_for_one(waiting)
+        held = {sequence for sequence in masked if not self._is_ready(sequence)}
+        self._missed |= held & self._under_way.keys()
+        return held | {sequence for sequence in self._drafted if self._has_failed(sequence)}
 
-    def allowed(self, sequence: Sequence) -> torch.Tensor | None:
-        """int32 words, a bit for each token; None: any may come."""
-        return self._taken.get(sequence)
+    def allowed(self, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
+        """int32 words, a bit for each token that may come behind so many of a draft; of a sequence
+        with a grammar that was not held. None: the draft has ended the answer before."""
+        constraint = sequence.constraint
+        assert constraint is not None, "who has a grammar is looked at"
+        outlook = constraint.outlook
+        assert outlook is not None and outlook.reaches(sequence.num_generated), "others are held"
+        masks = outlook.masks_at(sequence.num_generated)
+        if place < len(masks):
+            return masks[place]
+        row = self._drafted.get(sequence)
+        behind = 1 + place - len(masks)
+        return None if row is None or behind >= len(row.masks) else row.tensors[behind]
 
     def failure(self, sequence: Sequence) -> SplitserveError | None:
         """Why the sequence's grammar cannot be followed any further."""
         constraint = sequence.constraint
         return None if constraint is None else constraint.error
+
+    def _request_of(self, span: Span) -> Request | None:
+        """Whose tokens are chosen from the span's logits by a grammar; None: they are not."""
+        if not span.completes:
+            return None
+        request = self._table.get(span.sequence.request_id)
+        return request if request is not None and _is_masked(request) else None
+
+    def _look(self, sequences: Iterable[tuple[Request, Sequence]]) -> None:
+        rows = list[MaskedRow]()
+        for request, sequence in sequences:
+            if sequence in self._under_way or self._is_known(sequence):
+                continue
+            row = self._row_of(request, sequence)
+            self._under_way[sequence] = row
+            rows.append(row)
+        if rows and self._masks is not None:
+            self._masks.begin(rows)
+
+    def _row_of(self, request: Request, sequence: Sequence) -> MaskedRow:
+        constraint = _constraint_of(request, sequence)
+        new = sequence.token_ids[sequence.num_prompt + constraint.num_known :]
+        most = request.params.max_tokens - sequence.num_generated - 1
+        is_drafted = self.drafts and constraint.may_draft
+        is_drafted &= sequence.life.state is SequenceState.DECODING
+        return MaskedRow(
+            constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most) if is_drafted else 0
+        )
+
+    def _walk(self, span: Span) -> None:
+        """Over what of a draft is behind the masks that are known."""
+        constraint = span.sequence.constraint
+        if constraint is None or constraint.outlook is None or constraint.error is not None:
+            return
+        num_forced = len(constraint.outlook.forced_at(span.sequence.num_generated))
+        is_end = self._ends.__contains__
+        rest = list(takewhile(lambda token_id: not is_end(token_id), span.draft[num_forced:]))
+        if rest:
+            self._drafted[span.sequence] = MaskedRow(constraint, [], draft=rest)
+
+    def _is_known(self, sequence: Sequence) -> bool:
+        constraint = sequence.constraint
+        if constraint is None:
+            return False
+        return constraint.error is not None or constraint.has_outlook(sequence.num_generated)
+
+    def _is_ready(self, sequence: Sequence) -> bool:
+        row = self._drafted.get(sequence)
+        return self._is_known(sequence) and (row is None or row.is_done)
+
+    def _has_failed(self, sequence: Sequence) -> bool:
+        """Whether its draft could not be walked, by whatever limit. It would not have been met
+        without: the grammar begins anew from the sequence's tokens, and they alone count."""
+        row, constraint = self._drafted[sequence], sequence.constraint
+        if row.job is None or not row.job.done() or constraint is None:
+            return False
+        if row.job.exception() is None and constraint.error is None:
+            return False
+        _LOG.warning("a draft could not be walked in its grammar", request_id=sequence.request_id)
+        sequence.constraint = Constraint.anew(constraint)
+        return True
+
+    def _wait(self, sequences: Iterable[Sequence], most_s: float) -> None:
+        """For all of these together, from what is left of the step's time."""
+        began_s, left_s = self._clock(), most_s
+        for row in self._rows_of(sequences):
+            if row.job is None or row.job.done():
+                continue
+            with suppress(TimeoutError, CancelledError):
+                row.job.exception(left_s)
+            left_s = max(0.0, most_s - (self._clock() - began_s))
+        self._left_s = max(0.0, self._left_s - (self._clock() - began_s))
+
+    def _wait_for_one(self, sequences: list[Sequence]) -> None:
+        jobs = {row.job for row in self._rows_of(sequences) if row.job is not None}
+        wait(jobs, self.waits.lone_s, FIRST_COMPLETED)
+        self._collect()
+
+    def _rows_of(self, sequences: Iterable[Sequence]) -> list[MaskedRow]:
+        found = list[MaskedRow]()
+        for sequence in sequences:
+            for rows in (self._under_way, self._drafted):
+                if (row := rows.get(sequence)) is not None:
+                    found.append(row)
+        return found
+
+    def _collect(self) -> None:
+        """What is done of those under way."""
+        for sequence, row in list(self._under_way.items()):
+            if row.is_done:
+                del self._under_way[sequence]
+                self._missed.discard(sequence)
+                self._note(row)
+
+    def _note(self, row: MaskedRow) -> None:
+        cause = None if row.job is None else row.job.exception()
+        if cause is not None:
+            _LOG.error("masks could not be made; their requests end", exc_info=cause)
+            row.constraint.fail("the answer's grammar cannot be followed further: its mask failed")
+        elif row.constraint.error is None:
+            row.constraint.outlook = row.outlook()
 
 
 def _is_masked(request: Request) -> bool:
@@ -75,8 +263,8 @@ def _is_masked(request: Request) -> bool:
     return request.grammar is not None and (request.is_open or request.first_tokens is None)
 
 
-def _row_of(request: Request, sequence: Sequence) -> MaskedRow:
+def _constraint_of(request: Request, sequence: Sequence) -> Constraint:
     if sequence.constraint is None:
         assert request.grammar is not None, "only rows with a grammar are masked"
-        sequence.constraint = Constraint(request.grammar.start())
-    return MaskedRow(sequence.constraint, sequence.token_ids, sequence.num_prompt)
+        sequence.constraint = Constraint(request.grammar.start(), request.grammar)
+    return sequence.constraint

@@ -17,6 +17,7 @@ from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS, Draft, MakeDrafter
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.prompt_lookup import PromptLookup
+from engine.step.grammar_drafts import held_to_grammar
 from engine.step.planning.draft_lengths import least_chance
 from engine.step.planning.plan import SequenceKey
 from engine.step.planning.step_cost import StepCost
@@ -53,6 +54,8 @@ class Speculation:
             drafter = self._make(sequence.num_prompt, request.body.prediction)
             sequence.drafter = drafter
         guess = drafter.guess(sequence.token_ids, min(most, MAX_DRAFT_TOKENS), self._least)
+        if request.grammar is not None:
+            guess = held_to_grammar(guess, sequence, min(most, MAX_DRAFT_TOKENS))
         if guess is None:
             return _NONE
         self._guesses[sequence.key] = guess

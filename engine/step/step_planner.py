@@ -15,6 +15,7 @@ from cluster.engine_options import EngineOptions
 from cluster.models.footprint import SCORED_ROWS
 from engine.step import split_prompt
 from engine.step.batch.step_work import Span, StepWork
+from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, StepPlan
 from engine.step.planning.scheduler import schedule
@@ -43,6 +44,7 @@ class StepPlanner:
         *,
         writer: FrameWriter,
         costs: StepCostMeter,
+        masking: Masking,
         speculation: Speculation | None = None,
     ) -> None:
         """`speculation`: guesses what sequences go on with; None: nobody does."""
@@ -51,18 +53,26 @@ class StepPlanner:
         self._placement = placement
         self._writer = writer
         self._costs = costs
+        self._masking = masking
         self._speculation = speculation
         self._num_homes = placement.homes.num_homes
 
     def plan(self) -> StepPlan:
         """The next step, when no other is under way."""
+        if self._table.num_constrained:
+            self._masking.settle()
         running = list(self._table.running())
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
-        guess = self._begin_guesses(cost, running)
+        guess = self._begin_guesses(cost)
+        is_held = self._masking.is_held
         views = [
             self._placement.running_view(
-                r, s, is_tight=is_tight, due_ms=self._due_ms(r, cost), chances=guess(r, s)
+                *(r, s),
+                is_tight=is_tight,
+                due_ms=self._due_ms(r, cost),
+                chances=guess(r, s),
+                is_held=is_held(s),
             )
             for r, s in running
         ]
@@ -124,20 +134,11 @@ class StepPlanner:
                 if sequence.key in admissions:
                     self._admit(request, sequence, admissions[sequence.key])
 
-    def _begin_guesses(
-        self, cost: StepCost, running: list[tuple[Request, Sequence]]
-    ) -> Callable[[Request, Sequence], Ordered[float]]:
-        if self._speculation is None or self._is_masked(running):
+    def _begin_guesses(self, cost: StepCost) -> Callable[[Request, Sequence], Ordered[float]]:
+        if self._speculation is None:
             return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
         return self._speculation.chances
-
-    def _is_masked(self, running: list[tuple[Request, Sequence]]) -> bool:
-        """Whether a sequence that may be in the step has a grammar: rows of a step with drafts have
-        no masks."""
-        if not self._table.num_constrained:
-            return False
-        return any(request.grammar is not None for request, _ in running)
 
     def _drafted(
         self, sequence: Sequence, num_tokens: int, copies: list[tuple[int, int] | None]

@@ -116,6 +116,8 @@ class CompletionPipeline:
         if sampling.grammar is not None:
             async with in_time(request.limits.to_first_token):
                 await self._grammars.check(sampling.grammar, request.caller)
+            owned = sampling.grammar.owned_by(tenant.name)
+            sampling = msgspec.structs.replace(sampling, grammar=owned)
         routed = RoutedRequest(
             request_id=request.request_id,
             token_ids=token_ids,

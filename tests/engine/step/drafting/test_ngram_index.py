@@ -47,7 +47,7 @@ def test_random_texts_that_grow_by_ones_and_by_many_are_found_as_by_looking_ever
             token = chance.randrange(3)
             text.append(token)
             assert index.add(token) == (latest(text, 4), latest(text, 2))
-        assert index.text == text
+        assert index.text.tolist() == text
 
 
 def test_lengths_end_at_the_longest_that_is_told_apart() -> None:
