@@ -17,11 +17,24 @@ AT_ONCE = MaskWaits(plan_s=60.0, step_s=60.0, lone_s=60.0)
 NEVER = MaskWaits(plan_s=0.0, step_s=0.0, lone_s=0.0)
 
 
+class Inline:
+    """An executor that does at once what it is given."""
+
+    def submit(self, work: Callable[..., float], *given: Any) -> Future[float]:
+        """See Executor."""
+        job: Future[float] = Future()
+        job.set_result(work(*given))
+        return job
+
+
 class LateMasks(MaskMaker):
-    """Those of rows for which `is_late` holds are there after `arrive`, the others at once."""
+    """Those of rows for which `is_late` holds are there after `arrive`, the others at once, made by
+    whoever asks."""
 
     def __init__(self, *given: Any, is_late: Callable[[MaskedRow], bool], **more: Any) -> None:
         super().__init__(*given, **more)
+        self.close()
+        self._quick = self._watchers = Inline()  # type: ignore[assignment]
         self._is_late = is_late
         self._late: list[tuple[Future[float], float]] = []
 
@@ -34,10 +47,8 @@ class LateMasks(MaskMaker):
         """See MaskMaker."""
         super().begin(rows)
         for row in rows:
-            assert row.job is not None
-            took_s = row.job.result(60)
-            if self._is_late(row):
-                row.job = Future()
+            if row.job is not None and self._is_late(row):
+                took_s, row.job = row.job.result(), Future()
                 self._late.append((row.job, took_s))
 
     def arrive(self, num: int | None = None) -> None:
