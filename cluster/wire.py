@@ -101,9 +101,7 @@ def sampling_from_wire(
 
 def grammar_to_wire(grammar: Grammar) -> generation_pb2.Grammar:
     """The names are the same on both sides."""
-    return generation_pb2.Grammar(
-        text=grammar.text, kind=grammar.kind.value, owner=grammar.owner
-    )
+    return generation_pb2.Grammar(text=grammar.text, kind=grammar.kind.value, owner=grammar.owner)
 
 
 def grammar_from_wire(message: generation_pb2.Grammar) -> Grammar:

@@ -164,6 +164,7 @@ class Engine:
     def check_invariants(self) -> list[str]:
         """Broken promises of pool, cache and table, in words; empty is good."""
         found = self.placement.pool.check_invariants() + self.table.check_invariants()
+        found += self.masking.check_invariants()
         if self.table.leases() != self.placement.pool.leases:
             found.append("the pool's leases are not those that requests answer for")
         return found

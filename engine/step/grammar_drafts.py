@@ -1,7 +1,7 @@
 """What a guess is worth where an answer follows a grammar.
 
-    tokens that are forced   come first, and are sure
-    a guess                  goes on from there, if it begins with them and its next token may come
+tokens that are forced   come first, and are sure
+a guess                  goes on from there, if it begins with them and its next token may come
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 thread, and waited for as long as a step may.
 
     after a step    look ahead: of each sequence that goes on, as soon as its last token is known
-    before a plan   settle: what is there; who has missed a step is held until its mask is there
+    before a plan   settle: what is there; who has missed a step, or is watched, is held until its
+                    mask is there
     after the plan  begin: prompts that end, and rows of drafts
     forward, take   held: those whose mask is not there; the others go on without them
 """
@@ -104,11 +105,12 @@ class Masking:
     def settle(self) -> None:
         """Before a plan: takes what is there."""
         self._left_s = self.waits.step_s
-        self._wait(self._under_way, min(self._left_s, self.waits.plan_s))
+        fresh = self._under_way.keys() - self._missed
+        self._wait(fresh, min(self._left_s, self.waits.plan_s))
         self._collect()
 
     def is_held(self, sequence: Sequence) -> bool:
-        """Whether it has missed a step, and its mask is still not there."""
+        """Whether it has missed a step, or is watched, and its mask is still not there."""
         return sequence in self._missed
 
     def begin(self, spans: Ordered[Span]) -> None:
@@ -156,6 +158,19 @@ class Masking:
         constraint = sequence.constraint
         return None if constraint is None else constraint.error
 
+    def check_invariants(self) -> list[str]:
+        """Broken promises, in words; empty is good."""
+        found = [
+            f"{s.request_id}/{s.choice} waits for a mask that nobody makes"
+            for s in self._missed - self._under_way.keys()
+        ]
+        for request in self._table if self._table.num_constrained else ():
+            for s in request.sequences:
+                constraint = s.constraint
+                if constraint is not None and constraint.num_known > s.num_generated:
+                    found.append(f"the grammar of {s.request_id}/{s.choice} is ahead of its answer")
+        return found
+
     def _request_of(self, span: Span) -> Request | None:
         """Whose tokens are chosen from the span's logits by a grammar; None: they are not."""
         if not span.completes:
@@ -171,6 +186,8 @@ class Masking:
             row = self._row_of(request, sequence)
             self._under_way[sequence] = row
             rows.append(row)
+            if row.constraint.is_watched:
+                self._missed.add(sequence)  # no step waits for it
         if rows and self._masks is not None:
             self._masks.begin(rows)
 
@@ -218,10 +235,11 @@ class Masking:
         return True
 
     def _wait(self, sequences: Iterable[Sequence], most_s: float) -> None:
-        """For all of these together, from what is left of the step's time."""
+        """For all of these together, but those that are watched, from what is left of the step's
+        time."""
         began_s, left_s = self._clock(), most_s
         for row in self._rows_of(sequences):
-            if row.job is None or row.job.done():
+            if row.job is None or row.job.done() or row.constraint.is_watched:
                 continue
             with suppress(TimeoutError, CancelledError):
                 row.job.exception(left_s)

@@ -11,9 +11,11 @@ job once, and never those without one. A mask, or an answer, that takes too much
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_native_id
 
 import llguidance.numpy
 import numpy as np
@@ -36,6 +38,8 @@ DEAR_S = 0.002
 """A mask that took so much of a core is dear: its grammar's answers are watched."""
 NUM_WATCHERS = 2
 """Threads: a dear mask does not keep all others waiting that are watched."""
+WATCHER_NICENESS = 5
+"""More than the engine's own."""
 MAX_THREADS = 8
 _ALL = -1
 _WORD_BITS = 32
@@ -61,7 +65,9 @@ class MaskMaker:
         self._ends = ends
         self._clock, self._row_clock = clock, row_clock
         self._quick = ThreadPoolExecutor(1, thread_name_prefix="masks")
-        self._watchers = ThreadPoolExecutor(NUM_WATCHERS, thread_name_prefix="watched-masks")
+        self._watchers = ThreadPoolExecutor(
+            NUM_WATCHERS, thread_name_prefix="watched-masks", initializer=_step_back
+        )
         self._num_threads = min(MAX_THREADS, num_threads)
         self._executor = LLExecutor(self._num_threads)
 
@@ -181,6 +187,12 @@ class MaskMaker:
                 f"core; allowed: {allowed_s:.1f}; write a simpler grammar"
             )
 
+
+def _step_back() -> None:
+    """The calling thread's, behind those that compute: dear masks take what they leave."""
+    thread_id = get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, thread_id)
+    os.setpriority(os.PRIO_PROCESS, thread_id, min(19, niceness + WATCHER_NICENESS))
 
 
 def only_token(mask: Bits) -> int | None:

@@ -62,9 +62,7 @@ def late_masks(engine: Engine, is_late: Callable[[MaskedRow], bool]) -> LateMask
     """From now on the engine's, which waits for none."""
     usual = engine.masking._masks
     assert usual is not None
-    made = LateMasks(
-        usual._num_words * 32, usual._meter, ends=usual._ends, is_late=is_late
-    )
+    made = LateMasks(usual._num_words * 32, usual._meter, ends=usual._ends, is_late=is_late)
     made._num_words = usual._num_words
     engine.masking._masks, engine.masking.waits = made, NEVER
     return made
