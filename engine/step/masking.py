@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
-from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
+from collections.abc import Set as AbstractSet
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 
 import structlog
@@ -31,6 +31,7 @@ from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker
 from engine.step.batch.step_work import Span
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.mask_waits import MaskWaits
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -38,18 +39,7 @@ from engine.step.requests.table import RequestTable
 from kernels.cpu.team import TEAM
 
 _LOG = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class MaskWaits:
-    """How long the engine waits for masks, in seconds: all rows of a step together."""
-
-    plan_s: float = 0.0005
-    """Before a plan: for tokens that are forced, which it may draft."""
-    step_s: float = 0.005
-    """In all of a step, that included. Rows whose masks are not there then wait a step."""
-    lone_s: float = 0.05
-    """Where no row could go on meanwhile."""
+_NOBODY: frozenset[Sequence] = frozenset()
 
 
 class Masking:
@@ -75,6 +65,7 @@ class Masking:
         self._left_s = 0.0
         self._under_way: dict[Sequence, MaskedRow] = {}
         self._missed: set[Sequence] = set()
+        self._masked: list[Sequence] = []
         self._drafted: dict[Sequence, MaskedRow] = {}
 
     @classmethod
@@ -115,29 +106,31 @@ class Masking:
 
     def begin(self, spans: Ordered[Span]) -> None:
         """Before the forward pass of these spans, whose tokens change no more until `take`."""
+        masked = [(r, span) for span in spans if (r := self._request_of(span)) is not None]
+        self._masked = [span.sequence for _, span in masked]
         self._drafted = {}
-        masked = [(r, span.sequence) for span in spans if (r := self._request_of(span)) is not None]
-        self._look(masked)
-        for span in spans:
-            if span.draft and self._request_of(span) is not None:
+        self._look((request, span.sequence) for request, span in masked)
+        for _, span in masked:
+            if span.draft:
                 self._walk(span)
         if self._masks is not None and self._drafted:
             self._masks.begin(list(self._drafted.values()))
 
-    def take(self, spans: Ordered[Span]) -> set[Sequence]:
-        """Once the logits are there. Returns whose masks are not: these wait for another step."""
-        masked = [span.sequence for span in spans if self._request_of(span) is not None]
-        waiting = [sequence for sequence in masked if not self._is_ready(sequence)]
+    def take(self, spans: Ordered[Span]) -> AbstractSet[Sequence]:
+        """Once the logits of the spans are there that have begun. Returns whose masks are not:
+        these wait for another step."""
+        waiting = self._not_ready(self._masked)
         if waiting:
             self._wait(waiting, self._left_s)
             self._collect()
-            if sum(span.completes for span in spans) == len(waiting) and not any(
-                map(self._is_ready, waiting)
-            ):
+            is_lone = sum(span.completes for span in spans) == len(waiting)
+            if is_lone and len(self._not_ready(waiting)) == len(waiting):
                 self._wait_for_one(waiting)
-        held = {sequence for sequence in masked if not self._is_ready(sequence)}
-        self._missed |= held & self._under_way.keys()
-        return held | {sequence for sequence in self._drafted if self._has_failed(sequence)}
+            waiting = self._not_ready(waiting)
+            self._missed |= self._under_way.keys() & waiting
+        if not waiting and not self._drafted:
+            return _NOBODY
+        return {*waiting, *(s for s in self._drafted if self._has_failed(s))}
 
     def allowed(self, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
         """int32 words, a bit for each token that may come behind so many of a draft; of a sequence
@@ -216,11 +209,18 @@ class Masking:
         constraint = sequence.constraint
         if constraint is None:
             return False
-        return constraint.error is not None or constraint.has_outlook(sequence.num_generated)
+        return constraint.error is not None or constraint.has_outlook(
+            len(sequence.token_ids) - sequence.num_prompt
+        )
 
-    def _is_ready(self, sequence: Sequence) -> bool:
-        row = self._drafted.get(sequence)
-        return self._is_known(sequence) and (row is None or row.is_done)
+    def _not_ready(self, sequences: list[Sequence]) -> list[Sequence]:
+        drafted = self._drafted
+        return [
+            sequence
+            for sequence in sequences
+            if not self._is_known(sequence)
+            or (sequence in drafted and not drafted[sequence].is_done)
+        ]
 
     def _has_failed(self, sequence: Sequence) -> bool:
         """Whether its draft could not be walked, by whatever limit. It would not have been met
@@ -238,42 +238,48 @@ class Masking:
         """For all of these together, but those that are watched, from what is left of the step's
         time."""
         began_s, left_s = self._clock(), most_s
-        for row in self._rows_of(sequences):
-            if row.job is None or row.job.done() or row.constraint.is_watched:
-                continue
+        for job in self._jobs_of(sequences, watched=False):
             with suppress(TimeoutError, CancelledError):
-                row.job.exception(left_s)
+                job.exception(left_s)
             left_s = max(0.0, most_s - (self._clock() - began_s))
         self._left_s = max(0.0, self._left_s - (self._clock() - began_s))
 
     def _wait_for_one(self, sequences: list[Sequence]) -> None:
-        jobs = {row.job for row in self._rows_of(sequences) if row.job is not None}
-        wait(jobs, self.waits.lone_s, FIRST_COMPLETED)
+        wait(self._jobs_of(sequences, watched=True), self.waits.lone_s, FIRST_COMPLETED)
         self._collect()
 
-    def _rows_of(self, sequences: Iterable[Sequence]) -> list[MaskedRow]:
-        found = list[MaskedRow]()
+    def _jobs_of(self, sequences: Iterable[Sequence], *, watched: bool) -> list[Future[float]]:
+        """Of their rows, each once; with or without those that are watched."""
+        found: dict[Future[float], None] = {}
         for sequence in sequences:
             for rows in (self._under_way, self._drafted):
-                if (row := rows.get(sequence)) is not None:
-                    found.append(row)
-        return found
+                row = rows.get(sequence)
+                if row is None or row.job is None:
+                    continue
+                if watched or not row.constraint.is_watched:
+                    found[row.job] = None
+        return [job for job in found if not job.done()]
 
     def _collect(self) -> None:
         """What is done of those under way."""
+        if not self._under_way:
+            return
+        jobs = {row.job for row in self._under_way.values() if row.job is not None}
+        causes = {job: job.exception() for job in jobs if job.done()}
         for sequence, row in list(self._under_way.items()):
-            if row.is_done:
+            if row.job in causes:
                 del self._under_way[sequence]
                 self._missed.discard(sequence)
-                self._note(row)
+                _note(row, causes[row.job])
 
-    def _note(self, row: MaskedRow) -> None:
-        cause = None if row.job is None else row.job.exception()
-        if cause is not None:
-            _LOG.error("masks could not be made; their requests end", exc_info=cause)
-            row.constraint.fail("the answer's grammar cannot be followed further: its mask failed")
-        elif row.constraint.error is None:
-            row.constraint.outlook = row.outlook()
+
+def _note(row: MaskedRow, cause: BaseException | None) -> None:
+    """What came of it."""
+    if cause is not None:
+        _LOG.error("masks could not be made; their requests end", exc_info=cause)
+        row.constraint.fail("the answer's grammar cannot be followed further: its mask failed")
+    elif row.constraint.error is None:
+        row.constraint.outlook = row.outlook()
 
 
 def _is_masked(request: Request) -> bool:

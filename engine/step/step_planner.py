@@ -59,13 +59,14 @@ class StepPlanner:
 
     def plan(self) -> StepPlan:
         """The next step, when no other is under way."""
+        is_held = _goes_on
         if self._table.num_constrained:
             self._masking.settle()
+            is_held = self._masking.is_held
         running = list(self._table.running())
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
         guess = self._begin_guesses(cost)
-        is_held = self._masking.is_held
         views = [
             self._placement.running_view(
                 *(r, s),
@@ -202,6 +203,10 @@ class StepPlanner:
         else:
             sequence.life.advance(SequenceState.PREFILLING)
             self._writer.started(request, sequence)
+
+
+def _goes_on(sequence: Sequence) -> bool:
+    return False
 
 
 def _guesses_nothing(request: Request, sequence: Sequence) -> Ordered[float]:

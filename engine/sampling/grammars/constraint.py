@@ -96,7 +96,8 @@ class Constraint:
 
     def has_outlook(self, num_known: int) -> bool:
         """Whether what may come after so many tokens is known."""
-        return self.outlook is not None and self.outlook.reaches(num_known)
+        outlook = self.outlook
+        return outlook is not None and 0 <= num_known - outlook.num_known < len(outlook.masks)
 
     def catch_up(self, new: Sequence[int]) -> None:
         """Tells it the answer's next tokens; the matcher is where they end then. What was fed

@@ -8,7 +8,7 @@ import pytest
 
 from engine.contract.commands import Submit
 from engine.sampling.grammars.masked_row import MaskedRow
-from engine.step.masking import MaskWaits
+from engine.step.mask_waits import MaskWaits
 from tests.engine.sampling.grammars.grammar_engine import request
 from tests.engine.step.engine_scenario import VirtualClock
 from tests.engine.step.test_grammar_drafts import body_of, plain_engine
@@ -36,7 +36,11 @@ def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watche
     is_watched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, clock, waited_s = plain_engine(), VirtualClock(), list[float]()
-    for body in (body_of("person", "a"), body_of("tree", "b"), request("free", None)):
+    for body in (
+        body_of("person", "a"),
+        body_of("tree", "b"),
+        request("free", None, logit_bias={}, ignore_eos=True),
+    ):
         engine.apply(Submit(body))
     while engine.table.num_constrained and not all(
         s.num_generated for r in engine.table for s in r.sequences

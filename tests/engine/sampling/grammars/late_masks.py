@@ -10,7 +10,7 @@ from typing import Any
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker
 from engine.step.engine import Engine
-from engine.step.masking import MaskWaits
+from engine.step.mask_waits import MaskWaits
 
 AT_ONCE = MaskWaits(plan_s=60.0, step_s=60.0, lone_s=60.0)
 """Masks are waited for, as if machines had time."""
