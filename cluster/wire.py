@@ -25,7 +25,7 @@ from cluster.generation import (
     Timing,
     Usage,
 )
-from cluster.grammar import Grammar, GrammarKind
+from cluster.grammar import OWNER_BYTES, Grammar, GrammarKind
 from cluster.identity import WorkerKey
 from cluster.kv_peer import KvPeer, KvRank
 from cluster.pairing import Pairing
@@ -101,13 +101,14 @@ def sampling_from_wire(
 
 def grammar_to_wire(grammar: Grammar) -> generation_pb2.Grammar:
     """The names are the same on both sides."""
-    return generation_pb2.Grammar(text=grammar.text, kind=grammar.kind.value)
+    return generation_pb2.Grammar(text=grammar.text, kind=grammar.kind.value, owner=grammar.owner)
 
 
 def grammar_from_wire(message: generation_pb2.Grammar) -> Grammar:
     """The inverse of `grammar_to_wire`. Raises InvalidRequest for a kind that is none."""
     try:
-        return Grammar(message.text, GrammarKind(message.kind))
+        kind = GrammarKind(message.kind)
+        return Grammar(message.text, kind, owner=message.owner[:OWNER_BYTES])
     except ValueError:
         why = f"{message.kind[:40]!r} is no kind of grammar; known: {', '.join(GrammarKind)}"
         raise InvalidRequest(why, param="grammar.kind") from None

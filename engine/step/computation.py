@@ -8,6 +8,7 @@ that loses a rank is the engine's end: RankLost goes through.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import structlog
@@ -31,6 +32,7 @@ from engine.step.token_choice import TokenChoice
 from engine.step.verification import Verification
 
 _LOG = structlog.get_logger()
+_NOBODY: frozenset[Sequence] = frozenset()
 
 
 class Computation:
@@ -123,15 +125,16 @@ class Computation:
 
     def _take_logits(self, work: StepWork, logits: torch.Tensor) -> None:
         """An exception ends the requests of this step."""
+        held = self._masking.take(work.spans) if self._table.num_constrained else _NOBODY
         completed = [span.sequence for span in work.spans if span.completes]
-        waiting = self._table.of(completed)
+        waiting = self._table.of(s for s in completed if s not in held)
         try:
             if work.num_drafted:
-                num_given = self._verification.take(logits, work.spans)
+                num_given = self._verification.take(logits, work.spans, held)
             elif work.is_pooled and self._pooled is not None:
                 num_given = self._pooled.take(logits, work.spans)
             else:
-                num_given = self._take_known(work, logits, completed)
+                num_given = self._take_known(work, logits, completed, held)
         except Exception as error:
             _LOG.exception(
                 "what a step gave could not be used; its requests end",
@@ -143,11 +146,22 @@ class Computation:
                 waiting = [r for r in waiting if r.request_id not in _at_grammars_end(completed)]
             self.note_tokens(num_given, waiting)
 
-    def _take_known(self, work: StepWork, logits: torch.Tensor, completed: list[Sequence]) -> int:
+    def _take_known(
+        self,
+        work: StepWork,
+        logits: torch.Tensor,
+        completed: list[Sequence],
+        held: AbstractSet[Sequence],
+    ) -> int:
+        """`held`: of `completed`, whose masks are not there: they compute their last known token
+        once more."""
         if work.has_chunks:
             logits = self._scores.take(logits, work.spans)
         for span in work.spans:
-            self._placement.record(span.sequence, span.end)
+            self._placement.record(span.sequence, span.end - (span.sequence in held))
+        if held:
+            rows = [row for row, sequence in enumerate(completed) if sequence not in held]
+            logits, completed = logits[rows], [completed[row] for row in rows]
         num_given = self._token_choice.advance(logits, completed)
         if work.has_chunks:
             self._announce(work)

@@ -58,8 +58,8 @@ class Engine:
     """The conductor. Every call from one thread."""
 
     is_compiling = False
-    """Grammars or adapters were not ready when the last step began: one soon may achieve
-    something."""
+    """Grammars, masks of them, or adapters were not ready when the last step began: one soon may
+    achieve something."""
 
     def __init__(
         self,
@@ -92,16 +92,17 @@ class Engine:
         self._speculation = speculation_of(replica, options, make_drafter, clock=clock)
         self.why_no_drafts = None if self._speculation else why_none(replica, options)
         """In words; None: sequences are drafted for."""
-        self._planner = self._planner_of(options, self._speculation)
         self._grammars = grammars
         self.adapters = None if replica.adapters is None else Adapting(replica.adapters)
-        masking = Masking.of(self.table, replica, grammars)
+        self.masking = Masking.of(self.table, replica, grammars)
+        self.masking.drafts = self._speculation is not None
+        self._planner = self._planner_of(options, self._speculation)
         self._token_choice = TokenChoice(
-            replica, self.table, self._writer, masking=masking, clock=clock
+            replica, self.table, self._writer, masking=self.masking, clock=clock
         )
         self._commands = self._commands_of(replica)
         self._verification = Verification(self.placement, self.table, self._token_choice)
-        self._computation = self._computation_of(replica, masking)
+        self._computation = self._computation_of(replica)
         self._launches = self._launches_of(replica)
         self.load = LoadReport(
             *(self.placement.pool, self.table, self._meter),
@@ -171,6 +172,7 @@ class Engine:
     def check_invariants(self) -> list[str]:
         """Broken promises of pool, cache and table, in words; empty is good."""
         found = self.placement.pool.check_invariants() + self.table.check_invariants()
+        found += self.masking.check_invariants()
         if self.table.leases() != self.placement.pool.leases:
             found.append("the pool's leases are not those that requests answer for")
         return found + ([] if self.adapters is None else self.adapters.check_invariants())
@@ -180,13 +182,15 @@ class Engine:
         grammars = self._grammars
         if self.adapters is not None and self.adapters.is_busy:
             return True
-        return self.table.num_constrained > 0 and grammars is not None and grammars.is_busy
+        if not self.table.num_constrained or grammars is None:
+            return False
+        return grammars.is_busy or self.masking.is_busy
 
     @property
     def _is_ahead(self) -> bool:
         return self._launches is not None and self._launches.in_flight is not None
 
-    def _computation_of(self, replica: Replica, masking: Masking) -> Computation:
+    def _computation_of(self, replica: Replica) -> Computation:
         pooled = None
         if (head := replica.pooled_head) is not None:
             pooled = PromptPooling(
@@ -198,7 +202,7 @@ class Engine:
             placement=self.placement,
             table=self.table,
             token_choice=self._token_choice,
-            masking=masking,
+            masking=self.masking,
             verification=self._verification,
             writer=self._writer,
             pooled=pooled,
@@ -224,6 +228,7 @@ class Engine:
             self.placement,
             writer=self._writer,
             costs=self._meter.costs,
+            masking=self.masking,
             speculation=speculation,
         )
 
@@ -268,6 +273,8 @@ class Engine:
         slowest = work.slowest_share() if self.placement.homes.are_several else plan.share
         if work.spans and not is_launched:
             self._computation.compute(work)
+        if self.table.num_constrained:
+            self.masking.look_ahead()
         self._is_stalled = plan.is_empty
         self._measure(plan, slowest)
 

@@ -1,37 +1,72 @@
-"""Rows of a step whose requests have a grammar: masks are begun before the forward pass, and taken
-where tokens are chosen.
+"""Rows of a step whose requests have a grammar: what may come next is looked up beside the engine's
+thread, and waited for as long as a step may.
 
-    begin(spans) -> forward -> take -> allowed(sequence) | failure(sequence)
+    after a step    look ahead: of each sequence that goes on, as soon as its last token is known
+    before a plan   settle: what is there; who has missed a step, or is watched, is held until its
+                    mask is there
+    after the plan  begin: prompts that end, and rows of drafts
+    forward, take   held: those whose mask is not there; the others go on without them
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
+from collections.abc import Set as AbstractSet
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import suppress
+from itertools import takewhile
 
+import structlog
 import torch
 
+from cluster.deadline import Clock
 from cluster.errors import SplitserveError
 from cluster.process.own_cores import available_cores
 from engine.runner.model_runner import Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
-from engine.sampling.grammars.masks import MaskedRow, MaskMaker
+from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.masks import MaskMaker
 from engine.step.batch.step_work import Span
+from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.mask_waits import MaskWaits
+from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from kernels.cpu.team import TEAM
 
+_LOG = structlog.get_logger()
+_NOBODY: frozenset[Sequence] = frozenset()
+
 
 class Masking:
     """One engine's. Not asked while no request has a grammar."""
 
-    def __init__(self, table: RequestTable, masks: MaskMaker | None) -> None:
-        """`masks`: None where no grammar can be followed, and none comes."""
+    def __init__(
+        self,
+        table: RequestTable,
+        masks: MaskMaker | None,
+        *,
+        ends: frozenset[int] = frozenset(),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """`masks`: None where no grammar can be followed, and none comes. `ends`: tokens that end
+        an answer. `clock`: of waits."""
         self._table = table
         self._masks = masks
-        self._begun: list[Sequence] = []
-        self._taken: dict[Sequence, torch.Tensor] = {}
+        self._ends = ends
+        self._clock = clock
+        self.waits = MaskWaits()
+        self.drafts = False
+        """Tokens that are forced are looked for, as sequences are drafted for."""
+        self._left_s = 0.0
+        self._under_way: dict[Sequence, MaskedRow] = {}
+        self._missed: set[Sequence] = set()
+        self._masked: list[Sequence] = []
+        self._drafted: dict[Sequence, MaskedRow] = {}
 
     @classmethod
     def of(cls, table: RequestTable, replica: Replica, grammars: GrammarCompiler | None) -> Masking:
@@ -40,34 +75,211 @@ class Masking:
             return cls(table, None)
         busy = TEAM.num_threads if replica.kv.device.type == "cpu" else 1
         spare = max(1, available_cores() - busy)
-        return cls(table, MaskMaker(replica.vocab_size, grammars.meter, num_threads=spare))
+        ends = frozenset(replica.eos_token_ids)
+        maker = MaskMaker(replica.vocab_size, grammars.meter, ends=ends, num_threads=spare)
+        return cls(table, maker, ends=ends)
+
+    @property
+    def is_busy(self) -> bool:
+        """Somebody is held, whose mask may be there soon."""
+        return bool(self._missed)
+
+    def look_ahead(self) -> None:
+        """Once tokens are known: what may come after them."""
+        decoding = [
+            (request, sequence)
+            for request, sequence in self._table.running()
+            if sequence.life.state is SequenceState.DECODING and _is_masked(request)
+        ]
+        self._look(decoding)
+
+    def settle(self) -> None:
+        """Before a plan: takes what is there."""
+        self._left_s = self.waits.step_s
+        fresh = self._under_way.keys() - self._missed
+        self._wait(fresh, min(self._left_s, self.waits.plan_s))
+        self._collect()
+
+    def is_held(self, sequence: Sequence) -> bool:
+        """Whether it has missed a step, or is watched, and its mask is still not there."""
+        return sequence in self._missed
 
     def begin(self, spans: Ordered[Span]) -> None:
         """Before the forward pass of these spans, whose tokens change no more until `take`."""
-        self._begun, rows = list[Sequence](), list[MaskedRow]()
-        for span in spans:
-            request = self._table.get(span.sequence.request_id)
-            if span.completes and request is not None and _is_masked(request):
-                self._begun.append(span.sequence)
-                rows.append(_row_of(request, span.sequence))
-        if rows and self._masks is not None:
-            self._masks.begin(rows)
+        masked = [(r, span) for span in spans if (r := self._request_of(span)) is not None]
+        self._masked = [span.sequence for _, span in masked]
+        self._drafted = {}
+        self._look((request, span.sequence) for request, span in masked)
+        for _, span in masked:
+            if span.draft:
+                self._walk(span)
+        if self._masks is not None and self._drafted:
+            self._masks.begin(list(self._drafted.values()))
 
-    def take(self) -> None:
-        """Once the logits are there; waits for what is not done."""
-        begun, self._begun = self._begun, []
-        self._taken = {}
-        if begun and self._masks is not None:
-            self._taken = dict(zip(begun, self._masks.take(), strict=True))
+    def take(self, spans: Ordered[Span]) -> AbstractSet[Sequence]:
+        """Once the logits of the spans are there that have begun. Returns whose masks are not:
+        these wait for another step."""
+        waiting = self._not_ready(self._masked)
+        if waiting:
+            self._wait(waiting, self._left_s)
+            self._collect()
+            is_lone = sum(span.completes for span in spans) == len(waiting)
+            if is_lone and len(self._not_ready(waiting)) == len(waiting):
+                self._wait_for_one(waiting)
+            waiting = self._not_ready(waiting)
+            self._missed |= self._under_way.keys() & waiting
+        if not waiting and not self._drafted:
+            return _NOBODY
+        return {*waiting, *(s for s in self._drafted if self._has_failed(s))}
 
-    def allowed(self, sequence: Sequence) -> torch.Tensor | None:
-        """int32 words, a bit for each token; None: any may come."""
-        return self._taken.get(sequence)
+    def allowed(self, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
+        """int32 words, a bit for each token that may come behind so many of a draft; of a sequence
+        with a grammar that was not held. None: the draft has ended the answer before."""
+        constraint = sequence.constraint
+        assert constraint is not None, "who has a grammar is looked at"
+        outlook = constraint.outlook
+        assert outlook is not None and outlook.reaches(sequence.num_generated), "others are held"
+        masks = outlook.masks_at(sequence.num_generated)
+        if place < len(masks):
+            return masks[place]
+        row = self._drafted.get(sequence)
+        behind = 1 + place - len(masks)
+        return None if row is None or behind >= len(row.masks) else row.tensors[behind]
 
     def failure(self, sequence: Sequence) -> SplitserveError | None:
         """Why the sequence's grammar cannot be followed any further."""
         constraint = sequence.constraint
         return None if constraint is None else constraint.error
+
+    def check_invariants(self) -> list[str]:
+        """Broken promises, in words; empty is good."""
+        found = [
+            f"{s.request_id}/{s.choice} waits for a mask that nobody makes"
+            for s in self._missed - self._under_way.keys()
+        ]
+        for request in self._table if self._table.num_constrained else ():
+            for s in request.sequences:
+                constraint = s.constraint
+                if constraint is not None and constraint.num_known > s.num_generated:
+                    found.append(f"the grammar of {s.request_id}/{s.choice} is ahead of its answer")
+        return found
+
+    def _request_of(self, span: Span) -> Request | None:
+        """Whose tokens are chosen from the span's logits by a grammar; None: they are not."""
+        if not span.completes:
+            return None
+        request = self._table.get(span.sequence.request_id)
+        return request if request is not None and _is_masked(request) else None
+
+    def _look(self, sequences: Iterable[tuple[Request, Sequence]]) -> None:
+        rows = list[MaskedRow]()
+        for request, sequence in sequences:
+            if sequence in self._under_way or self._is_known(sequence):
+                continue
+            row = self._row_of(request, sequence)
+            self._under_way[sequence] = row
+            rows.append(row)
+            if row.constraint.is_watched:
+                self._missed.add(sequence)  # no step waits for it
+        if rows and self._masks is not None:
+            self._masks.begin(rows)
+
+    def _row_of(self, request: Request, sequence: Sequence) -> MaskedRow:
+        constraint = _constraint_of(request, sequence)
+        new = sequence.token_ids[sequence.num_prompt + constraint.num_known :]
+        most = request.params.max_tokens - sequence.num_generated - 1
+        is_drafted = self.drafts and constraint.may_draft
+        is_drafted &= sequence.life.state is SequenceState.DECODING
+        return MaskedRow(
+            constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most) if is_drafted else 0
+        )
+
+    def _walk(self, span: Span) -> None:
+        """Over what of a draft is behind the masks that are known."""
+        constraint = span.sequence.constraint
+        if constraint is None or constraint.outlook is None or constraint.error is not None:
+            return
+        num_forced = len(constraint.outlook.forced_at(span.sequence.num_generated))
+        is_end = self._ends.__contains__
+        rest = list(takewhile(lambda token_id: not is_end(token_id), span.draft[num_forced:]))
+        if rest:
+            self._drafted[span.sequence] = MaskedRow(constraint, [], draft=rest)
+
+    def _is_known(self, sequence: Sequence) -> bool:
+        constraint = sequence.constraint
+        if constraint is None:
+            return False
+        return constraint.error is not None or constraint.has_outlook(
+            len(sequence.token_ids) - sequence.num_prompt
+        )
+
+    def _not_ready(self, sequences: list[Sequence]) -> list[Sequence]:
+        drafted = self._drafted
+        return [
+            sequence
+            for sequence in sequences
+            if not self._is_known(sequence)
+            or (sequence in drafted and not drafted[sequence].is_done)
+        ]
+
+    def _has_failed(self, sequence: Sequence) -> bool:
+        """Whether its draft could not be walked, by whatever limit. It would not have been met
+        without: the grammar begins anew from the sequence's tokens, and they alone count."""
+        row, constraint = self._drafted[sequence], sequence.constraint
+        if row.job is None or not row.job.done() or constraint is None:
+            return False
+        if row.job.exception() is None and constraint.error is None:
+            return False
+        _LOG.warning("a draft could not be walked in its grammar", request_id=sequence.request_id)
+        sequence.constraint = Constraint.anew(constraint)
+        return True
+
+    def _wait(self, sequences: Iterable[Sequence], most_s: float) -> None:
+        """For all of these together, but those that are watched, from what is left of the step's
+        time."""
+        began_s, left_s = self._clock(), most_s
+        for job in self._jobs_of(sequences, watched=False):
+            with suppress(TimeoutError, CancelledError):
+                job.exception(left_s)
+            left_s = max(0.0, most_s - (self._clock() - began_s))
+        self._left_s = max(0.0, self._left_s - (self._clock() - began_s))
+
+    def _wait_for_one(self, sequences: list[Sequence]) -> None:
+        wait(self._jobs_of(sequences, watched=True), self.waits.lone_s, FIRST_COMPLETED)
+        self._collect()
+
+    def _jobs_of(self, sequences: Iterable[Sequence], *, watched: bool) -> list[Future[float]]:
+        """Of their rows, each once; with or without those that are watched."""
+        found: dict[Future[float], None] = {}
+        for sequence in sequences:
+            for rows in (self._under_way, self._drafted):
+                row = rows.get(sequence)
+                if row is None or row.job is None:
+                    continue
+                if watched or not row.constraint.is_watched:
+                    found[row.job] = None
+        return [job for job in found if not job.done()]
+
+    def _collect(self) -> None:
+        """What is done of those under way."""
+        if not self._under_way:
+            return
+        jobs = {row.job for row in self._under_way.values() if row.job is not None}
+        causes = {job: job.exception() for job in jobs if job.done()}
+        for sequence, row in list(self._under_way.items()):
+            if row.job in causes:
+                del self._under_way[sequence]
+                self._missed.discard(sequence)
+                _note(row, causes[row.job])
+
+
+def _note(row: MaskedRow, cause: BaseException | None) -> None:
+    """What came of it."""
+    if cause is not None:
+        _LOG.error("masks could not be made; their requests end", exc_info=cause)
+        row.constraint.fail("the answer's grammar cannot be followed further: its mask failed")
+    elif row.constraint.error is None:
+        row.constraint.outlook = row.outlook()
 
 
 def _is_masked(request: Request) -> bool:
@@ -75,8 +287,8 @@ def _is_masked(request: Request) -> bool:
     return request.grammar is not None and (request.is_open or request.first_tokens is None)
 
 
-def _row_of(request: Request, sequence: Sequence) -> MaskedRow:
+def _constraint_of(request: Request, sequence: Sequence) -> Constraint:
     if sequence.constraint is None:
         assert request.grammar is not None, "only rows with a grammar are masked"
-        sequence.constraint = Constraint(request.grammar.start())
-    return MaskedRow(sequence.constraint, sequence.token_ids, sequence.num_prompt)
+        sequence.constraint = Constraint(request.grammar.start(), request.grammar)
+    return sequence.constraint

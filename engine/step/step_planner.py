@@ -15,6 +15,7 @@ from cluster.models.footprint import SCORED_ROWS
 from engine.step import split_prompt
 from engine.step.batch.step_work import Span, StepWork
 from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
+from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, StepPlan
 from engine.step.planning.scheduler import schedule
@@ -43,6 +44,7 @@ class StepPlanner:
         *,
         writer: FrameWriter,
         costs: StepCostMeter,
+        masking: Masking,
         speculation: Speculation | None = None,
     ) -> None:
         """`speculation`: guesses what sequences go on with; None: nobody does."""
@@ -51,17 +53,23 @@ class StepPlanner:
         self._placement = placement
         self._writer = writer
         self._costs = costs
+        self._masking = masking
         self._speculation = speculation
         self._num_homes = placement.homes.num_homes
 
     def plan(self) -> StepPlan:
         """The next step, when no other is under way."""
+        is_held = _goes_on
+        if self._table.num_constrained:
+            self._masking.settle()
+            is_held = self._masking.is_held
         running = list(self._table.running())
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
-        guess = self._begin_guesses(cost, running)
+        guess = self._begin_guesses(cost)
         views = [
-            self._view(r, s, is_tight=is_tight, cost=cost, prospect=guess(r, s)) for r, s in running
+            self._view(r, s, is_tight=is_tight, cost=cost, prospect=guess(r, s), is_held=is_held(s))
+            for r, s in running
         ]
         return self._schedule(views, budgets)
 
@@ -126,20 +134,11 @@ class StepPlanner:
                 if sequence.key in admissions:
                     self._admit(request, sequence, admissions[sequence.key])
 
-    def _begin_guesses(
-        self, cost: StepCost, running: list[tuple[Request, Sequence]]
-    ) -> Callable[[Request, Sequence], DraftProspect]:
-        if self._speculation is None or self._is_masked(running):
+    def _begin_guesses(self, cost: StepCost) -> Callable[[Request, Sequence], DraftProspect]:
+        if self._speculation is None:
             return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
         return self._speculation.prospect
-
-    def _is_masked(self, running: list[tuple[Request, Sequence]]) -> bool:
-        """Whether a sequence that may be in the step has a grammar: rows of a step with drafts have
-        no masks."""
-        if not self._table.num_constrained:
-            return False
-        return any(request.grammar is not None for request, _ in running)
 
     def _drafted(
         self,
@@ -175,6 +174,7 @@ class StepPlanner:
         is_tight: bool,
         cost: StepCost,
         prospect: DraftProspect,
+        is_held: bool,
     ) -> RunningView:
         return self._placement.running_view(
             request,
@@ -183,6 +183,7 @@ class StepPlanner:
             due_ms=self._due_ms(request, cost),
             chances=prospect.chances,
             guess_ms=prospect.guess_ms,
+            is_held=is_held,
         )
 
     def _budgets(self, seats_taken: list[int]) -> list[Budget]:
@@ -237,6 +238,10 @@ class StepPlanner:
         else:
             sequence.life.advance(SequenceState.PREFILLING)
             self._writer.started(request, sequence)
+
+
+def _goes_on(sequence: Sequence) -> bool:
+    return False
 
 
 def _guesses_nothing(request: Request, sequence: Sequence) -> DraftProspect:

@@ -57,8 +57,6 @@ class TokenChoice:
 
         Returns how many rows gave a token.
         """
-        if self._table.num_constrained:
-            self._masking.take()
         rows = [self._rows(sequence, row) for row, sequence in enumerate(completed)]
         all_drawn = self.draw(logits, [row for group in rows for row in group])
         drawn = iter(all_drawn)
@@ -129,18 +127,29 @@ class TokenChoice:
         else:
             self._writer.end(request, SequenceState.FINISHED)
 
+    def allowed(self, request: Request, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
+        """What its grammar lets come behind so many tokens of its draft; None: any token. The
+        request ends where it cannot be followed."""
+        if request.grammar is None:
+            return None
+        if (failure := self._masking.failure(sequence)) is not None:
+            if not request.is_over:
+                self._writer.fail(request, failure)
+            return None
+        return self._masking.allowed(sequence, place)
+
     def _rows(self, sequence: Sequence, logit_row: int) -> list[SamplingRow]:
         """What to sample from this sequence's logits."""
         request = self._table.get(sequence.request_id)
         choices: Iterable[int] = ()
-        is_masked = request is not None and request.grammar is not None
-        if is_masked and (failure := self._masking.failure(sequence)) is not None:
-            assert request is not None
-            self._writer.fail(request, failure)
-        elif request is not None and request.is_open:
+        allowed = None
+        if request is not None and request.is_open:
             choices = (sequence.choice,)
         elif request is not None and request.first_tokens is None:
             choices = request.choices
+        if request is not None and choices:
+            allowed = self.allowed(request, sequence)
+            choices = () if request.is_over else choices
         return [
             SamplingRow(
                 logit_row=logit_row,
@@ -148,7 +157,7 @@ class TokenChoice:
                 choice=choice,
                 token_ids=sequence.token_ids,
                 num_prompt=sequence.num_prompt,
-                allowed=self._masking.allowed(sequence) if is_masked else None,
+                allowed=allowed,
             )
             for choice in choices
             if request is not None

@@ -13,6 +13,7 @@ were wrong is written over by what comes; no block with such KV is named.
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
+from collections.abc import Set as AbstractSet
 
 import torch
 
@@ -21,6 +22,7 @@ from engine.sampling.logits import SamplingRow
 from engine.step.batch.step_work import Span
 from engine.step.placement import Placement
 from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from engine.step.telling.draft_counts import DraftCounts, VerifiedRows
 from engine.step.token_choice import TokenChoice
@@ -43,31 +45,47 @@ class Verification:
         last, self._last = self._last, None
         return last
 
-    def take(self, logits: torch.Tensor, spans: Ordered[Span]) -> int:
+    def take(
+        self, logits: torch.Tensor, spans: Ordered[Span], held: AbstractSet[Sequence] = frozenset()
+    ) -> int:
         """`logits` is float32 [num_logits, vocab_size], in the order of the spans' `logit_rows`.
+        `held`: get no token in this step, as their masks are not there.
 
         Returns how many tokens were given.
         """
-        rows = self._rows(spans)
-        drawn = self._token_choice.draw(logits, rows)
+        rows = self._rows(spans, held)
+        drawn = iter(self._token_choice.draw(logits, [row for group in rows for row in group]))
         drafts = [(len(span.draft), span.sequence.num_computed) for span in spans if span.draft]
-        given, first = list[int](), 0
-        for span in spans:
-            end = first + span.num_tokens
-            given.append(self._give(span, drawn[first:end]))
-            first = end
+        given = [
+            self._give(span, [next(drawn) for _ in group])
+            for span, group in zip(spans, rows, strict=True)
+        ]
         self.counts.note_step(given)
         self._last = VerifiedRows(len(spans), sum(given), drafts)
         return sum(given)
 
-    def _rows(self, spans: Ordered[Span]) -> list[SamplingRow]:
-        rows = list[SamplingRow]()
+    def _rows(self, spans: Ordered[Span], held: AbstractSet[Sequence]) -> list[list[SamplingRow]]:
+        """Of each span."""
+        rows, first = list[list[SamplingRow]](), 0
         for span in spans:
-            request = self._table.get(span.sequence.request_id)
-            assert request is not None, "a sequence that decodes has a request"
-            for place in range(span.num_tokens):
-                rows.append(_row(request, span, place, logit_row=len(rows)))
+            rows.append([] if span.sequence in held else self._rows_of(span, first))
+            first += span.num_tokens
         return rows
+
+    def _rows_of(self, span: Span, first: int) -> list[SamplingRow]:
+        sequence = span.sequence
+        request = self._table.get(sequence.request_id)
+        if request is None:
+            return []  # it has failed with another of its choices
+        allowed = [
+            self._token_choice.allowed(request, sequence, place) for place in range(span.num_tokens)
+        ]
+        if request.is_over:
+            return []  # its grammar cannot be followed
+        return [
+            _row(request, span, place, logit_row=first + place, allowed=mask)
+            for place, mask in enumerate(allowed)
+        ]
 
     def _give(self, span: Span, drawn: Ordered[GeneratedToken | None]) -> int:
         """Returns how many of them the sequence got."""
@@ -75,6 +93,9 @@ class Verification:
         request = self._table.get(sequence.request_id)
         if request is None:
             return 0  # it has failed with another of its choices
+        if not drawn:
+            self._placement.give_back_unused(sequence)
+            return 0
         if draft:
             request.drafted.begin(len(draft), span.num_predicted)
         num_given = num_kept = 0
@@ -95,7 +116,9 @@ class Verification:
         return num_given
 
 
-def _row(request: Request, span: Span, place: int, *, logit_row: int) -> SamplingRow:
+def _row(
+    request: Request, span: Span, place: int, *, logit_row: int, allowed: torch.Tensor | None
+) -> SamplingRow:
     """Of the token after the first `place` of the draft, as if these were known."""
     sequence = span.sequence
     row = SamplingRow(
@@ -105,6 +128,7 @@ def _row(request: Request, span: Span, place: int, *, logit_row: int) -> Samplin
         token_ids=sequence.token_ids,
         num_prompt=sequence.num_prompt,
         num_ahead=place,
+        allowed=allowed,
     )
     if place == 0 or not (row.is_adjusted or row.bans_ends):
         return row
@@ -114,4 +138,5 @@ def _row(request: Request, span: Span, place: int, *, logit_row: int) -> Samplin
         choice=sequence.choice,
         token_ids=[*sequence.token_ids, *span.draft[:place]],
         num_prompt=sequence.num_prompt,
+        allowed=allowed,
     )

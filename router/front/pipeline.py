@@ -124,7 +124,8 @@ class CompletionPipeline:
             in_thought = wishes.grammar_in_thought
             grammar = self._grammar_after(token_ids, sampling.grammar, in_thought)
             grammar = await self._tried(grammar, request)
-            sampling = msgspec.structs.replace(sampling, grammar=grammar)
+            owned = grammar.owned_by(tenant.name)
+            sampling = msgspec.structs.replace(sampling, grammar=owned)
         routed = RoutedRequest(
             request_id=request.request_id,
             token_ids=token_ids,

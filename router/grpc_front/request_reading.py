@@ -21,6 +21,7 @@ from router.front.generation_request import (
     TokenPrompt,
     Wishes,
     check_num_biases,
+    check_prediction,
     check_stops,
     checked_seed,
 )
@@ -47,8 +48,10 @@ def split_message(model: ServedModel, raw: bytes) -> SplitBody:
     for kind in ("text", "chat", "tokens"):
         message.ClearField(kind)
     _check_lists(message.sampling)
+    check_prediction(message.prediction)
     grammar_in(message)
-    return SplitBody(message.SerializeToString(), (prompt,))
+    num_limited = len(message.prediction.encode())
+    return SplitBody(message.SerializeToString(), (prompt,), num_limited_bytes=num_limited)
 
 
 def read_request(
@@ -80,6 +83,7 @@ def read_request(
             stop=tuple(wire.stop),
             keep_tokens=True,
             adapter=adapter,
+            prediction=check_prediction(message.prediction) or None,
         ),
     )
 

@@ -10,7 +10,6 @@ The model's tokenizer for grammars is loaded first, in the same thread, while we
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -21,10 +20,8 @@ from cluster.deadline import Clock
 from cluster.errors import GrammarFailed, SplitserveError
 from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled, in_short
+from engine.sampling.grammars.kept_grammars import KeptGrammars
 from engine.sampling.grammars.meter import GrammarMeter
-
-MAX_KEPT = 64
-"""The least lately asked for go first; those that run keep theirs."""
 
 
 class CompiledGrammar:
@@ -34,6 +31,8 @@ class CompiledGrammar:
         self._first = first
         self._is_fine = False
         self._num_users = 0
+        self.is_dear = False
+        """A mask of one of its answers took long: those of all others are timed as well."""
 
     @property
     def is_ready(self) -> bool:
@@ -82,14 +81,14 @@ class GrammarCompiler:
         """`load` is called once, at once, in the compiling thread."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars")
         self._tokenizer = self._pool.submit(load)
-        self._kept: OrderedDict[bytes, CompiledGrammar] = OrderedDict()
+        self._kept: KeptGrammars[CompiledGrammar] = KeptGrammars()
         self._clock = clock
         self.meter = GrammarMeter()
 
     @property
     def is_busy(self) -> bool:
         """True while something is compiled: ask again soon."""
-        return not all(grammar.is_ready for grammar in self._kept.values())
+        return not all(grammar.is_ready for grammar in self._kept)
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Returns at once; for one request, which leaves it at its end."""
@@ -97,11 +96,9 @@ class GrammarCompiler:
         found = self._kept.get(digest)
         if found is None or found.is_lost:
             found = CompiledGrammar(self._pool.submit(self._compile, grammar))
-            self._kept[digest] = found
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
+            self._kept.put(digest, found, owner=grammar.owner)
         elif found.is_ready:
-            self._kept.move_to_end(digest)
+            self._kept.touch(digest)
         found.enter()
         return found
 

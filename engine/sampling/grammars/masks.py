@@ -1,136 +1,204 @@
-"""Which tokens may come next, of all rows of a step in one call, beside the forward pass.
+"""Which tokens may come next: all rows of a step in one call, in a thread beside the engine's.
 
-    begin -> [forward] -> take: one mask a row; of a row that fails there is an error in its
-                                constraint
+    begin -> quick rows in one job | watched rows, each a job of its own
+          -> the engine waits for jobs as long as a step may (engine/step/masking.py)
 
-A step whose masks take longer than they may is looked into: from the next one on each row is made
-by itself and timed by the processor time of its thread, which a busy machine does not lengthen,
-until steps are short again. Of a step that takes too long so the dearest rows end.
+A job that takes long is looked into: its rows are watched from the next mask on. A watched row is
+made by itself, in one of two other threads, and timed by the processor time of its thread, which a
+busy machine does not lengthen; one that is cheap goes back. So a dear grammar holds up others of a
+job once, and never those without one. A mask, or an answer, that takes too much of a core ends.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from operator import itemgetter
+from collections.abc import Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import get_native_id
 
 import llguidance.numpy
 import numpy as np
-import numpy.typing as npt
-import torch
 from llguidance import LLExecutor
 
 from cluster.deadline import Clock
 from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.masked_row import Bits, MaskedRow
 from engine.sampling.grammars.meter import GrammarMeter
 from kernels.reference.mask_logits import num_words
 
 MASK_BUDGET_S = 0.05
-"""Of all rows of a step. The slowest of 144 tokens of a nested schema took 0.4 ms (49,000 tokens),
-one of the usual tokens 0.01."""
+"""Of a core, for one mask. The slowest of 144 tokens of a nested schema took 0.4 ms (49,000
+tokens), one of the usual tokens 0.01."""
+ANSWER_BUDGET_S, TOKEN_BUDGET_S = 1.0, 0.002
+"""Of a core, for all masks of an answer that were timed: so much, and so much for each token."""
+LONG_S = 0.01
+"""A job that took longer is looked into."""
+DEAR_S = 0.002
+"""A mask that took so much of a core is dear: its grammar's answers are watched."""
+NUM_WATCHERS = 2
+"""Threads: a dear mask does not keep all others waiting that are watched."""
+WATCHER_NICENESS = 5
+"""More than the engine's own."""
 MAX_THREADS = 8
-_MIN_ROWS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class MaskedRow:
-    """One sequence whose next token is chosen in this step."""
-
-    constraint: Constraint
-    token_ids: Sequence[int]
-    """Prompt and answer; nobody changes them between `begin` and `take`."""
-    num_prompt: int
+_ALL = -1
+_WORD_BITS = 32
 
 
 class MaskMaker:
-    """One engine's; `begin` and `take` in turn, from its thread."""
+    """One engine's; `begin` from its thread."""
 
     def __init__(
         self,
         vocab_size: int,
         meter: GrammarMeter,
         *,
-        budget_s: float = MASK_BUDGET_S,
+        ends: Container[int] = (),
         clock: Clock = time.perf_counter,
         row_clock: Clock = time.thread_time,
         num_threads: int = 1,
     ) -> None:
-        """`num_threads`: that have nothing else to do while a step computes."""
+        """`ends`: tokens that end an answer. `num_threads`: that have nothing else to do while a
+        step computes."""
         self._num_words = num_words(vocab_size)
         self._meter = meter
-        self._budget_s = budget_s
+        self._ends = ends
         self._clock, self._row_clock = clock, row_clock
-        self._bits = self._room_for(_MIN_ROWS)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="masks")
-        num_threads = min(MAX_THREADS, num_threads)
-        self._executor = LLExecutor(num_threads) if num_threads > 1 else None
-        self._job: Future[None] | None = None
-        self._num_rows = 0
-        self._is_suspicious = False
+        self._quick = ThreadPoolExecutor(1, thread_name_prefix="masks")
+        self._watchers = ThreadPoolExecutor(
+            NUM_WATCHERS, thread_name_prefix="watched-masks", initializer=_step_back
+        )
+        self._num_threads = min(MAX_THREADS, num_threads)
+        self._executor = LLExecutor(self._num_threads)
 
     def begin(self, rows: Sequence[MaskedRow]) -> None:
-        """At least one. What was begun before and never taken is lost."""
-        self._wait()
-        self._num_rows = len(rows)
-        if len(rows) > len(self._bits):
-            self._bits = self._room_for(2 * len(rows))
-        self._job = self._pool.submit(self._fill, list(rows))
+        """Rows of different constraints, none of which has another that is not done."""
+        quick = list[MaskedRow]()
+        for row in rows:
+            if row.constraint.is_watched:
+                row.job = self._watchers.submit(self._watch, row)
+            else:
+                quick.append(row)
+        if quick:
+            job = self._quick.submit(self._make, quick)
+            for row in quick:
+                row.job = job
 
-    def take(self) -> list[torch.Tensor]:
-        """int32 [num_words] for each row, valid until the next `begin`."""
-        self._wait()
-        return list(torch.from_numpy(self._bits[: self._num_rows]))
+    def close(self) -> None:
+        """What is made at this moment is not waited for."""
+        for pool in (self._quick, self._watchers):
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    def _wait(self) -> None:
-        job, self._job = self._job, None
-        if job is not None:
-            job.result()
-
-    def _fill(self, rows: list[MaskedRow]) -> None:
+    def _make(self, rows: list[MaskedRow]) -> float:
         """In the thread of masks."""
         began_s = self._clock()
         for row in rows:
-            row.constraint.catch_up(row.token_ids, row.num_prompt)
-        going = [(row.constraint, i) for i, row in enumerate(rows) if row.constraint.error is None]
-        if self._is_suspicious:
-            self._fill_each(going)
-        else:
-            self._fill_all(going)
-        for constraint, _ in going:
-            constraint.check()
+            if not row.draft:
+                row.constraint.catch_up(row.new)
+        self._fill([row for row in rows if row.constraint.error is None])
+        for row in rows:
+            row.constraint.check()
         took_s = self._clock() - began_s
-        self._is_suspicious = took_s > self._budget_s
-        self._meter.num_masks += len(rows)
-        self._meter.mask_s += took_s
+        if took_s > LONG_S:
+            for row in rows:
+                row.constraint.is_watched = True
+        self._meter.note_masks(sum(len(row.masks) for row in rows), took_s)
+        return took_s
 
-    def _fill_all(self, going: list[tuple[Constraint, int]]) -> None:
+    def _fill(self, rows: list[MaskedRow]) -> None:
+        drafted = [row for row in rows if row.draft]
+        others = [row for row in rows if not row.draft]
+        if drafted:
+            self._fill_drafted(drafted)
+        if others:
+            bits = self._fill_each(others)
+            may_be_forced = np.count_nonzero(bits, axis=1) == 1
+            for row, may_be in zip(others, may_be_forced.tolist(), strict=True):
+                if may_be and row.most_forced:
+                    self._force(row)
+
+    def _fill_each(self, rows: list[MaskedRow]) -> Bits:
         """In one call where cores are free. Beside a team of kernels on all of them, more threads
         than this one make 16 streams 3 % slower: the team waits at its barriers for each."""
-        if self._executor is not None and len(going) > 1:
-            matchers = [(constraint.matcher, row) for constraint, row in going]
-            llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, self._bits)
-            return
-        start, num_bytes = self._bits.ctypes.data, self._bits.strides[0]
-        for constraint, row in going:
-            constraint.matcher.unsafe_compute_mask_ptr(start + row * num_bytes, num_bytes)
+        bits = np.empty((len(rows), self._num_words), dtype=np.int32)
+        if self._num_threads > 1 and len(rows) > 1:
+            matchers = [(row.constraint.matcher, i) for i, row in enumerate(rows)]
+            llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, bits)
+        else:
+            start, num_bytes = bits.ctypes.data, bits.strides[0]
+            for i, row in enumerate(rows):
+                matcher = row.constraint.matcher
+                matcher.unsafe_compute_mask_ptr(start + i * num_bytes, num_bytes)
+        for row, mask in zip(rows, bits, strict=True):
+            row.masks = [mask]
+        return bits
 
-    def _fill_each(self, going: list[tuple[Constraint, int]]) -> None:
-        taken = list[tuple[float, Constraint]]()
-        for constraint, row in going:
-            began_s = self._row_clock()
-            llguidance.numpy.fill_next_token_bitmask(constraint.matcher, self._bits, row)
-            taken.append((self._row_clock() - began_s, constraint))
-        left_s = sum(took_s for took_s, _ in taken)
-        for took_s, constraint in sorted(taken, key=itemgetter(0), reverse=True):
-            if left_s <= self._budget_s:
-                break
-            left_s -= took_s
+    def _fill_drafted(self, rows: list[MaskedRow]) -> None:
+        """All rows of a verification in one call; the grammars are where they were afterwards."""
+        ends = np.cumsum([1 + len(row.draft) for row in rows]).tolist()
+        bits = np.full((ends[-1], self._num_words), _ALL, dtype=np.int32)
+        asked = [
+            (row.constraint.matcher, end - 1 - len(row.draft), row.draft)
+            for row, end in zip(rows, ends, strict=True)
+        ]
+        fill = llguidance.numpy.fill_next_token_bitmask_par_with_draft_tokens
+        fill(self._executor, asked, bits)
+        for row, end in zip(rows, ends, strict=True):
+            row.masks = list(bits[end - 1 - len(row.draft) : end])
+
+    def _force(self, row: MaskedRow) -> None:
+        """While a mask has one bit its token is sure to come, and is fed."""
+        constraint, mask = row.constraint, row.masks[0]
+        while len(row.forced) < row.most_forced and (token := only_token(mask)) is not None:
+            row.forced.append(token)
+            if token in self._ends:
+                return
+            constraint.feed_ahead(token)
+            mask = np.full(self._num_words, _ALL, dtype=np.int32)
+            constraint.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+            row.masks.append(mask)
+
+    def _watch(self, row: MaskedRow) -> float:
+        """In a watcher's thread: one mask, timed."""
+        began_s, constraint = self._row_clock(), row.constraint
+        constraint.catch_up(row.new)
+        if constraint.error is None:
+            self._fill_each([row])
+            constraint.check()
+        took_s = self._row_clock() - began_s
+        constraint.spent_s += took_s
+        self._judge(constraint, took_s)
+        self._meter.note_masks(1, took_s)
+        return took_s
+
+    def _judge(self, constraint: Constraint, took_s: float) -> None:
+        constraint.is_watched = took_s > DEAR_S
+        if constraint.is_watched and constraint.grammar is not None:
+            constraint.grammar.is_dear = True
+        if took_s > MASK_BUDGET_S:
             constraint.fail(
-                f"the next token's mask took {took_s * 1e3:.0f} ms to make, allowed for all of a "
-                f"step: {self._budget_s * 1e3:.0f}; write a simpler grammar"
+                f"the next token's mask took {took_s * 1e3:.0f} ms of a core; allowed: "
+                f"{MASK_BUDGET_S * 1e3:.0f}; write a simpler grammar"
+            )
+        allowed_s = ANSWER_BUDGET_S + TOKEN_BUDGET_S * constraint.num_known
+        if constraint.spent_s > allowed_s:
+            constraint.fail(
+                f"the masks of {constraint.num_known} tokens took {constraint.spent_s:.1f} s of a "
+                f"core; allowed: {allowed_s:.1f}; write a simpler grammar"
             )
 
-    def _room_for(self, num_rows: int) -> npt.NDArray[np.int32]:
-        return np.empty((num_rows, self._num_words), dtype=np.int32)
+
+def _step_back() -> None:
+    """The calling thread's, behind those that compute: dear masks take what they leave."""
+    thread_id = get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, thread_id)
+    os.setpriority(os.PRIO_PROCESS, thread_id, min(19, niceness + WATCHER_NICENESS))
+
+
+def only_token(mask: Bits) -> int | None:
+    """The one that the mask allows; None: there are more, or none."""
+    words = np.flatnonzero(mask)
+    if len(words) != 1:
+        return None
+    word = int(mask[words[0]]) & 0xFFFFFFFF
+    return None if word & (word - 1) else int(words[0]) * _WORD_BITS + word.bit_length() - 1

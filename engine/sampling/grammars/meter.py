@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 
 @dataclass(slots=True)
 class GrammarMeter:
-    """Compilations are counted by their thread, masks by theirs."""
+    """Compilations are counted by their thread, masks by those that make them."""
 
     num_compiled: int = 0
     compile_s: float = 0.0
     num_masks: int = 0
     mask_s: float = 0.0
-    """As long as steps might have had to wait, had nothing run beside them."""
+    """As long as steps might have had to wait, had nothing run beside them; of masks that are
+    watched, of a core."""
+    _lock: Lock = field(default_factory=Lock)
+
+    def note_masks(self, num_masks: int, took_s: float) -> None:
+        """So many were made, from whichever thread."""
+        with self._lock:
+            self.num_masks += num_masks
+            self.mask_s += took_s

@@ -9,6 +9,7 @@ from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
 from engine.step.drafting.drafter import Draft, MakeDrafter
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.prompt_lookup import PromptLookup
+from engine.step.grammar_drafts import held_to_grammar
 from engine.step.planning.plan import SequenceKey
 from engine.step.planning.step_cost import StepCost
 from engine.step.requests.request import Request
@@ -37,6 +38,8 @@ class LookupDrafter:
             guesser = self._make(sequence.num_prompt, request.body.prediction)
             sequence.guesser = guesser
         guess = guesser.guess(sequence.token_ids, most, self._least)
+        if request.grammar is not None:
+            guess = held_to_grammar(guess, sequence, most)
         if guess is None:
             return NOTHING
         self._guesses[sequence.key] = guess

@@ -83,7 +83,9 @@ class ModelDrafter:
         self._rates.fade()
 
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
-        """See Drafter."""
+        """See Drafter. Of answers in a grammar it knows no masks."""
+        if request.grammar is not None:
+            return NOTHING
         num_known = len(sequence.token_ids)
         most = min(most, self._model.max_context_tokens - num_known)
         if most <= 0 or self._num_failures >= MAX_FAILURES:

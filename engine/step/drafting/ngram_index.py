@@ -4,85 +4,74 @@
                         ^ place             end
 
 Runs of four tokens are looked for first, then runs of two; a run that is found is followed back to
-its whole length. A token costs about a microsecond. Places are kept for the last 8192 to 16384
-tokens: some 200 bytes each.
+its whole length. A token costs about a microsecond and twenty to thirty bytes; places are kept for
+the last 16384 tokens.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
 
 from engine.step.drafting.hit_rates import LONGEST
+from engine.step.drafting.run_places import WINDOW_TOKENS, RunPlaces, pair_hash, pair_hashes
 
 SEPARATOR = (1 << 21) - 1
 """Between two texts: larger than any token id. No run that is followed goes over it."""
-_BITS = 21
-_PAIR_BITS = 2 * _BITS
-_PAIR_MASK = (1 << _PAIR_BITS) - 1
-_TOKEN_MASK = (1 << _BITS) - 1
-PART_TOKENS = 8192
-"""After as many the older of two parts is forgotten."""
+PART_TOKENS = WINDOW_TOKENS // 2
+"""Of a prompt, or of a prediction: both together are remembered."""
 
 
 class NgramIndex:
     """`text` is to be read; it grows by `add` and `add_many` only."""
 
-    __slots__ = ("_fours", "_last", "_num_in_part", "_old_fours", "_old_pairs", "_pairs", "text")
+    __slots__ = ("_before", "_fours", "_last", "_pairs", "text")
 
     def __init__(self) -> None:
-        self.text: list[int] = []
-        self._pairs: dict[int, int] = {}
-        self._fours: dict[int, int] = {}
-        self._old_pairs: dict[int, int] = {}
-        self._old_fours: dict[int, int] = {}
-        self._num_in_part = 0
-        self._last = 0
-        """The last four tokens, packed."""
+        self.text = array("i")
+        self._pairs, self._fours = RunPlaces(self.text, 2), RunPlaces(self.text, 4)
+        self._last = self._before = 0
+        """Hashes of the last two tokens, and of the last but one."""
 
     @property
     def num_places(self) -> int:
         """Runs that are remembered."""
-        kept = (self._pairs, self._fours, self._old_pairs, self._old_fours)
-        return sum(map(len, kept))
+        return len(self._pairs) + len(self._fours)
+
+    @property
+    def num_bytes(self) -> int:
+        """What it holds, but for a few hundred."""
+        text_bytes = len(self.text) * self.text.itemsize
+        return text_bytes + self._pairs.num_bytes + self._fours.num_bytes
 
     def add(self, token: int) -> tuple[int | None, int | None]:
         """One more token. Returns where the runs of four and of two that end with it were followed
         by another token before: indices into `text`."""
         text = self.text
         text.append(token)
-        end = len(text)
-        four = self._last = ((self._last & ((1 << 3 * _BITS) - 1)) << _BITS) | token
-        pair = four & _PAIR_MASK
-        found_pair, found_four = self._pairs.get(pair), self._fours.get(four)
-        if self._old_pairs:
-            found_pair = found_pair or self._old_pairs.get(pair)
-            found_four = found_four or self._old_fours.get(four)
-        if end >= 2:
-            self._pairs[pair] = end
-        if end >= 4:
-            self._fours[four] = end
-        self._num_in_part += 1
-        if self._num_in_part >= PART_TOKENS:
-            self._begin_part()
+        if len(text) < 2:
+            return None, None
+        pair = pair_hash(text[-2], token)
+        before, self._before, self._last = self._before, self._last, pair
+        found_pair = self._pairs.put(pair)
+        found_four = self._fours.put(pair_hash(before, pair)) if len(text) >= 4 else None
         return found_four, found_pair
 
     def add_many(self, tokens: Sequence[int]) -> None:
         """As `add` of each, at a tenth of the price; at most PART_TOKENS."""
-        if self._num_in_part + len(tokens) > PART_TOKENS:
-            self._begin_part()
-        first = max(0, len(self.text) - 3)
-        self.text += tokens
-        self._num_in_part += len(tokens)
-        ids = np.array(self.text[first:], dtype=np.int64)
-        pairs: list[int] = ((ids[:-1] << _BITS) | ids[1:]).tolist()
-        fours = [(a << _PAIR_BITS) | b for a, b in zip(pairs[:-2], pairs[2:], strict=True)]
-        self._pairs.update(zip(pairs, range(first + 2, first + 2 + len(pairs)), strict=True))
-        self._fours.update(zip(fours, range(first + 4, first + 4 + len(fours)), strict=True))
-        self._last = 0
-        for token in self.text[-4:]:
-            self._last = (self._last << _BITS) | token
+        old = len(self.text)
+        self.text.extend(tokens)
+        first = max(0, old - 3)
+        ids = np.array(self.text[first:], dtype=np.uint32)
+        hashes = pair_hashes(ids[:-1], ids[1:])  # of the pairs that end at first + 2 and after
+        fours = pair_hashes(hashes[:-2], hashes[2:])  # ... at first + 4 and after
+        self._pairs.put_many(hashes[max(0, old - 1 - first) :])
+        self._fours.put_many(fours[max(0, old - 3 - first) :])
+        if len(hashes):
+            self._before = int(hashes[-2]) if len(hashes) > 1 else self._last
+            self._last = int(hashes[-1])
 
     def length_at(self, place: int) -> int:
         """How many tokens before `place` are those of the end of the text; at most LONGEST."""
@@ -92,7 +81,3 @@ class NgramIndex:
             if text[place - back] != text[end - back]:
                 return back - 1
         return most
-
-    def _begin_part(self) -> None:
-        self._old_pairs, self._old_fours = self._pairs, self._fours
-        self._pairs, self._fours, self._num_in_part = {}, {}, 0

@@ -53,7 +53,7 @@ class PromptLookup:
 
     def _draft(self, place: int, most: int, least: float) -> Draft | None:
         """What follows `place`; where the text ends there, it is taken to go round."""
-        tokens = self._index.text[place : place + most]
+        tokens = self._index.text[place : place + most].tolist()
         if len(tokens) < most:
             tokens = (tokens * (most // len(tokens) + 1))[:most]
         chances, chance, length = list[float](), 1.0, self._length

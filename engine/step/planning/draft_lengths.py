@@ -2,6 +2,7 @@
 millisecond. Pure policy, from chances and measured costs.
 
     a step of decodes    gives one token for each sequence, in decodes_ms
+    having drafts        takes draft_base_ms, whatever their rows
     a row of a draft     adds its chance of being kept, and what it takes
                          -> rows are taken, the best first, while they raise tokens per millisecond
 
@@ -19,10 +20,9 @@ LEAST_GAIN = 1.05
 """In tokens per millisecond, as expected: less is not worth the risk of having expected wrongly,
 nor what a step with drafts takes beside its rows. That is 0.15 ms with one stream of SmolLM2, 0.4
 with sixteen, of steps of 2.5 and 8 ms (two quiet cores)."""
-ROW_GAIN = 1.14
-"""The same of each row: those whose chance was taken for too high are the ones that are taken. At
-1.1 chats of 16 streams were 3 % slower and copying took 0.83 of its time, at 1.14 1 % and 0.93, at
-1.2 0 % and 0.95 (`python -m benchmarks.bench_speculation --rounds 2`)."""
+ROW_GAIN = 1.08
+"""The same of each row, over what the step has so far: those whose chance was taken for too high
+are the ones that are taken."""
 
 _Row = tuple[float, float, float, RunningView]
 """Chance per millisecond, chance, milliseconds, whose it is."""
@@ -44,7 +44,7 @@ def draft_lengths(
     if plain_ms <= 0.0 or cost.draft_row_ms <= 0.0:
         return {}  # nothing was measured yet
     room = _Room(max_rows, max_blocks)
-    tokens, took_ms = float(num_decodes), plain_ms
+    tokens, took_ms = float(num_decodes), plain_ms + cost.draft_base_ms
     lengths: dict[SequenceKey, int] = {}
     for rate, chance, row_ms, view in sorted(_rows(views, cost), key=_rate, reverse=True):
         if rate * took_ms <= ROW_GAIN * tokens:
@@ -60,7 +60,9 @@ def draft_lengths(
 def least_chance(cost: StepCost, num_decodes: int) -> float:
     """Of a row that may be worth verifying beside `num_decodes`, at best; above 1: none is."""
     took_ms = cost.decodes_ms(num_decodes)
-    return ROW_GAIN * cost.draft_ms(0) * num_decodes / took_ms if took_ms else 1.0
+    if not took_ms:
+        return 1.0
+    return ROW_GAIN * cost.draft_ms(0) * num_decodes / (took_ms + cost.draft_base_ms)
 
 
 def speedup(

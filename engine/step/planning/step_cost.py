@@ -2,7 +2,7 @@
 
     a step of decodes    base_ms + rows * row_ms
     each chunk adds      tokens * token_ms + tokens * context / 1024 * pair_ms
-    drafts add           their rows * row weight * draft_row_ms
+    drafts add           draft_base_ms + their rows * row weight * draft_row_ms
 
 The second part of a chunk is attention: every token looks at all tokens before it. A row of a draft
 weighs more where its context is long, for the same reason. A frozen value, for the scheduler.
@@ -34,6 +34,8 @@ class StepCost:
     """A slow step of decodes, the 99th of a hundred, over what it should take."""
     draft_row_ms: float = 0.0
     """Per row of a draft, at no context; 0: nothing was measured yet."""
+    draft_base_ms: float = 0.0
+    """Of a step with drafts, whatever their rows."""
 
     @property
     def knows_chunks(self) -> bool:

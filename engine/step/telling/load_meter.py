@@ -140,6 +140,7 @@ class StepCostMeter:
             pair_ms=chunks.b,
             tail=self._tail,
             draft_row_ms=0.0 if self.drafts is None else self.drafts.ms,
+            draft_base_ms=0.0 if self.drafts is None else self.drafts.base_ms,
         )
 
     @property

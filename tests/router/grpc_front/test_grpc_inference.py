@@ -19,6 +19,7 @@ from grpc_status import rpc_status
 from cluster.deadline import Clock
 from cluster.errors import QueueFull
 from cluster.generation import FinishReason, GeneratedToken
+from cluster.grammar import OWNER_BYTES
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S, JITTER_SHARE
 from cluster.rpc import open_channel
@@ -169,6 +170,7 @@ async def test_what_an_answer_is_to_be_is_asked_as_over_http(
         assert [answer async for answer in front.stub.Generate(request)]
         grammar = front.source.requests[0].sampling.grammar
         assert grammar is not None and grammar.kind == kind
+        assert len(grammar.owner) == OWNER_BYTES
 
 
 @pytest.mark.parametrize(
@@ -189,6 +191,24 @@ async def test_what_cannot_be_followed_is_refused_as_over_http(
         status, code, message = await failure_of(front.stub.Generate(request))
     assert (status, code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_request")
     assert words in message
+
+
+async def test_a_prediction_goes_to_the_worker_as_over_http() -> None:
+    async with running_grpc(says("x")) as front:
+        request = text_request()
+        request.prediction = "a b c"
+        assert [answer async for answer in front.stub.Generate(request)]
+        [asked] = front.source.requests
+        assert bytes(asked.prediction) == b"a b c"
+
+
+async def test_a_prediction_that_is_too_long_is_refused_before_it_is_read() -> None:
+    async with running_grpc(says("x")) as front:
+        request = text_request()
+        request.prediction = "a" * 16_385
+        status, code, message = await failure_of(front.stub.Generate(request))
+    assert (status, code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_request")
+    assert "prediction has 16385 characters" in message and front.source.requests == []
 
 
 async def test_what_is_a_routers_word_to_workers_is_not_a_clients() -> None:

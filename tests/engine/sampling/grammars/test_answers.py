@@ -18,6 +18,7 @@ from engine.step.step_health import MAX_FAILED_STEPS
 from router.grammar.json_schema import schema_grammar
 from router.grammar.lark import choice_grammar, json_object_grammar, lark_grammar, regex_grammar
 from tests.engine.sampling.grammars.grammar_engine import engine, request, text_of
+from tests.engine.sampling.grammars.late_masks import AT_ONCE
 from tests.engine.sampling.grammars.own_schemas import OWN
 from tests.engine.step.engine_scenario import run_until_ended
 
@@ -138,6 +139,7 @@ def test_a_grammar_that_cannot_be_compiled_ends_its_request_alone() -> None:
 
 def test_a_matcher_that_fails_in_the_middle_ends_its_request_alone() -> None:
     running = engine()
+    running.masking.waits = AT_ONCE
     running.apply(Submit(request("fails", schema_grammar(OWN["invoice"], param="s"))))
     running.apply(Submit(request("well", NUMBER)))
     done = {"fails": Completion(), "well": Completion()}
@@ -146,7 +148,9 @@ def test_a_matcher_that_fails_in_the_middle_ends_its_request_alone() -> None:
         if sequence.num_generated:
             break
         running.step()
-    sequence.token_ids[-1] = 0  # as if memory had lost what was chosen
+    running.masking.settle()
+    assert sequence.constraint is not None
+    sequence.constraint.matcher.consume_token(0)  # as if it had met a limit
     done = run_until_ended(running, ["fails", "well"], 10**6)
     ended = done["fails"].ended
     assert ended is not None and ended.error_code == "grammar_failed"

@@ -1,23 +1,40 @@
-"""Masks of a step: all rows in one call, and a row that takes too long ends alone."""
+"""Masks: all rows of a step in one call, and one that takes too long ends alone."""
 
 from __future__ import annotations
 
 from threading import Event
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from llguidance import LLTokenizer
 
 from cluster.grammar import Grammar, GrammarKind
-from engine.sampling.grammars.compiler import MAX_KEPT, GrammarCompiler
+from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
-from engine.sampling.grammars.masks import MaskedRow, MaskMaker
+from engine.sampling.grammars.kept_grammars import MAX_KEPT
+from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.sampling.grammars.meter import GrammarMeter
 from router.grammar.lark import choice_grammar
-from tests.engine.sampling.grammars.grammar_engine import card, grammar_tokenizer, text_tokenizer
+from tests.engine.sampling.grammars.grammar_engine import (
+    card,
+    grammar_tokenizer,
+    schema_grammar,
+    text_tokenizer,
+)
 
 YES = choice_grammar(["yes"], param="c")
 NO = choice_grammar(["no"], param="c")
+PERSON = schema_grammar(
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "born": {"type": "integer"}},
+        "required": ["name", "born"],
+        "additionalProperties": False,
+    }
+)
 
 
 class ScriptedClock:
@@ -33,7 +50,13 @@ class ScriptedClock:
 
 
 def constraint(compiler: GrammarCompiler, grammar: Grammar) -> Constraint:
-    return Constraint(compiler.compile(grammar).start())
+    compiled = compiler.compile(grammar)
+    return Constraint(compiled.start(), compiled)
+
+
+def row(constraint: Constraint, known: list[int], **more: Any) -> MaskedRow:
+    """After these tokens of its answer."""
+    return MaskedRow(constraint, known[constraint.num_known :], **more)
 
 
 def allowed(mask: torch.Tensor) -> list[int]:
@@ -41,68 +64,165 @@ def allowed(mask: torch.Tensor) -> list[int]:
     return [int(i) for i in np.flatnonzero(bits)]
 
 
-def masks(**clocks: ScriptedClock) -> MaskMaker:
-    return MaskMaker(card().config.vocab_size, GrammarMeter(), **clocks)  # type: ignore[arg-type]
+def masks(**more: Any) -> MaskMaker:
+    ends = frozenset(card().eos_token_ids)
+    return MaskMaker(card().config.vocab_size, GrammarMeter(), ends=ends, **more)
 
 
-def test_rows_of_many_sequences_have_each_their_own_mask() -> None:
-    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
-    grammars = [YES, NO] * 20
-    rows = [MaskedRow(constraint(compiler, grammar), [7, 7], 2) for grammar in grammars]
+def made(maker: MaskMaker, rows: list[MaskedRow]) -> list[list[torch.Tensor]]:
+    """Once all are there."""
     maker.begin(rows)
+    for each in rows:
+        assert each.job is not None
+        each.job.result(60)
+    return [each.tensors for each in rows]
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_rows_of_many_sequences_have_each_their_own_mask(num_threads: int) -> None:
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks(num_threads=num_threads)
+    grammars = [YES, NO] * 20
+    found = made(maker, [row(constraint(compiler, grammar), []) for grammar in grammars])
     texts = text_tokenizer()
-    for grammar, mask in zip(grammars, maker.take(), strict=True):
+    for grammar, [mask] in zip(grammars, found, strict=True):
         word = "yes" if grammar is YES else "no"
-        found = [texts.decode([token_id]) for token_id in allowed(mask)]
-        assert found and all(text and word.startswith(text) for text in found)
+        words = [texts.decode([token_id]) for token_id in allowed(mask)]
+        assert words and all(text and word.startswith(text) for text in words)
 
 
 def test_tokens_are_fed_once_however_often_masks_are_made() -> None:
     compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
-    [first] = text_tokenizer().encode("yes")
-    row = MaskedRow(constraint(compiler, YES), [7, first], 1)
+    known, follows = text_tokenizer().encode("yes"), constraint(compiler, YES)
     for _ in range(3):
-        maker.begin([row])
-        [mask] = maker.take()
+        [[mask]] = made(maker, [row(follows, known)])
         assert allowed(mask) == list(card().eos_token_ids)
-    assert row.constraint.num_fed == 1
+    assert follows.num_fed == len(known) == 1
 
 
-def test_a_step_that_took_long_is_looked_into_and_the_slow_row_ends_alone() -> None:
+def test_every_row_of_a_draft_has_the_mask_of_the_tokens_before_it() -> None:
+    """And the grammar is where it was: the next mask is that of the first row."""
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
+    answer = text_tokenizer().encode('{"name": "Ada Lovelace", "born": 1815}')
+    drafted = [constraint(compiler, PERSON) for _ in range(3)]
+    made(maker, [row(each, answer[:2]) for each in drafted])
+    found = made(maker, [row(each, answer[:2], draft=answer[2:9]) for each in drafted])
+    for length in range(2, 10):
+        [[alone]] = made(maker, [row(constraint(compiler, PERSON), answer[:length])])
+        for each in found:
+            assert torch.equal(each[length - 2], alone)
+    for each, [first, *_] in zip(drafted, found, strict=True):
+        [[again]] = made(maker, [row(each, answer[:2])])
+        assert torch.equal(again, first)
+        assert each.error is None
+
+
+def test_a_guess_that_the_grammar_does_not_allow_spoils_no_mask_up_to_it() -> None:
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
+    answer = text_tokenizer().encode('{"name": "Ada"')
+    follows = constraint(compiler, PERSON)
+    made(maker, [row(follows, answer[:2])])
+    wrong = text_tokenizer().encode("}")
+    [found] = made(maker, [row(follows, answer[:2], draft=[answer[2], *wrong, *wrong])])
+    for length in (2, 3):
+        [[alone]] = made(maker, [row(constraint(compiler, PERSON), answer[:length])])
+        assert torch.equal(found[length - 2], alone)
+    assert wrong[0] not in allowed(found[1])
+    [[after]] = made(maker, [row(follows, answer[:3])])
+    assert torch.equal(after, found[1]) and follows.error is None
+
+
+def test_tokens_are_forced_while_a_mask_has_one_bit_and_are_what_masks_allow() -> None:
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
+    word = "a sentence of which every token but the first is the only one that may come"
+    follows = constraint(compiler, choice_grammar([word, "no"], param="c"))
+    known = text_tokenizer().encode(word)[:1]
+    forcing = row(follows, known, most_forced=12)
+    [found] = made(maker, [forcing])
+    assert len(forcing.forced) > 4 and len(found) == 1 + len(forcing.forced)
+    walker = constraint(compiler, choice_grammar([word, "no"], param="c"))
+    for place, token_id in enumerate(forcing.forced):
+        [[mask]] = made(maker, [row(walker, [*known, *forcing.forced[:place]])])
+        assert allowed(mask) == [token_id] == allowed(found[place])
+    [[after]] = made(maker, [row(walker, [*known, *forcing.forced])])
+    assert torch.equal(after, found[-1])
+    assert follows.num_fed == walker.num_fed
+
+
+def test_what_was_fed_ahead_is_taken_back_where_other_tokens_come() -> None:
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
+    follows = constraint(compiler, PERSON)
+    answer = text_tokenizer().encode('{"name": "Ada"')
+    follows.catch_up(answer[:2])
+    for token_id in text_tokenizer().encode('": "Bo'):
+        follows.feed_ahead(token_id)
+    [[mask]] = made(maker, [row(follows, answer[:3])])
+    [[alone]] = made(maker, [row(constraint(compiler, PERSON), answer[:3])])
+    assert torch.equal(mask, alone) and follows.error is None
+
+
+def test_an_end_of_the_answer_is_forced_and_not_fed() -> None:
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
+    [end] = card().eos_token_ids
+    forcing = row(constraint(compiler, YES), text_tokenizer().encode("yes"), most_forced=9)
+    [found] = made(maker, [forcing])
+    assert (forcing.forced, len(found)) == ([end], 1)
+    assert forcing.constraint.num_fed == 1
+
+
+def test_a_job_that_took_long_is_looked_into_and_the_slow_row_ends_alone() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
-    maker = masks(
-        clock=ScriptedClock(0, 0.2, 0, 0.2, 0, 0.0), row_clock=ScriptedClock(0, 0.01, 0, 0.07)
-    )
-    rows = [MaskedRow(constraint(compiler, grammar), [7], 1) for grammar in (YES, NO)]
-    maker.begin(rows)
-    maker.take()
-    assert [row.constraint.error for row in rows] == [None, None]
-    maker.begin(rows)
-    maker.take()
-    assert rows[0].constraint.error is None
-    error = rows[1].constraint.error
-    assert error is not None and "took 70 ms" in error.message
+    maker = masks(clock=ScriptedClock(0, 0.2), row_clock=ScriptedClock(0, 0.001, 0, 0.07))
+    follow = [constraint(compiler, grammar) for grammar in (YES, NO)]
+    made(maker, [row(each, []) for each in follow])
+    assert [each.is_watched for each in follow] == [True, True]
+    for each in follow:
+        made(maker, [row(each, [])])
+    assert [each.is_watched for each in follow] == [False, True]
+    assert follow[0].error is None
+    assert follow[1].error is not None and "took 70 ms of a core" in follow[1].error.message
 
 
-def test_rows_that_are_dear_together_end_until_the_rest_is_within_a_step() -> None:
+def test_answers_of_a_grammar_that_was_dear_are_watched_from_their_first_mask_on() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
-    row_clock = ScriptedClock(0, 0.03, 0, 0.04, 0, 0.001)
-    maker = masks(clock=ScriptedClock(0, 0.2, 0, 0.2), row_clock=row_clock)
-    rows = [MaskedRow(constraint(compiler, grammar), [7], 1) for grammar in (YES, NO, YES)]
+    maker = masks(clock=ScriptedClock(0, 0.2), row_clock=ScriptedClock(0, 0.04))
+    first = constraint(compiler, YES)
     for _ in range(2):
-        maker.begin(rows)
-        maker.take()
-    assert [row.constraint.error is None for row in rows] == [True, False, True]
+        made(maker, [row(first, [])])
+    assert first.is_watched and first.error is None
+    assert constraint(compiler, YES).is_watched
+    assert not constraint(compiler, NO).is_watched
+
+
+def test_an_answer_whose_masks_are_dear_one_after_another_ends() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    maker = masks(clock=ScriptedClock(0, 0.2), row_clock=ScriptedClock(*[0, 0.045] * 30))
+    follows = constraint(compiler, YES)
+    num_masks = 0
+    while follows.error is None:
+        made(maker, [row(follows, [])])
+        num_masks += 1
+    assert num_masks == 24  # one that is not timed, and a second of 45 ms each
+    assert "s of a core; allowed: 1.0" in follows.error.message
 
 
 def test_a_busy_machine_ends_nobody() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
     maker = masks(clock=ScriptedClock(*[0.5] * 8), row_clock=ScriptedClock())
-    row = MaskedRow(constraint(compiler, YES), [7], 1)
+    follows = constraint(compiler, YES)
     for _ in range(4):
-        maker.begin([row])
-        maker.take()
-    assert row.constraint.error is None
+        made(maker, [row(follows, [])])
+    assert follows.error is None
+
+
+def test_only_one_bit_is_only_one_token() -> None:
+    bits = np.zeros(40, dtype=np.int32)
+    assert only_token(bits) is None
+    for token_id in (0, 31, 32, 1279):
+        bits[:] = 0
+        bits[token_id // 32] = np.uint32(1 << token_id % 32).astype(np.int32)
+        assert only_token(bits) == token_id
+    bits[0] = 3
+    assert only_token(bits) is None
 
 
 def test_compiled_grammars_are_shared_and_so_many_are_kept() -> None:

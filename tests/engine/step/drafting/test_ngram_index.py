@@ -8,6 +8,7 @@ import pytest
 
 from engine.step.drafting.hit_rates import LONGEST
 from engine.step.drafting.ngram_index import PART_TOKENS, SEPARATOR, NgramIndex
+from engine.step.drafting.run_places import WINDOW_TOKENS
 
 
 def latest(text: list[int], run: int) -> int | None:
@@ -47,7 +48,7 @@ def test_random_texts_that_grow_by_ones_and_by_many_are_found_as_by_looking_ever
             token = chance.randrange(3)
             text.append(token)
             assert index.add(token) == (latest(text, 4), latest(text, 2))
-        assert index.text == text
+        assert index.text.tolist() == text
 
 
 def test_lengths_end_at_the_longest_that_is_told_apart() -> None:
@@ -74,3 +75,32 @@ def test_memory_is_bounded_and_the_older_part_is_forgotten() -> None:
     late = 4 * PART_TOKENS - 10
     index.add(late)
     assert index.add(late + 1) == (None, late + 2)
+
+
+def test_long_texts_are_found_as_by_remembering_every_run() -> None:
+    """Over the borders where the index grows, and where its oldest places are forgotten."""
+    chance, index = random.Random(4), NgramIndex()
+    text, last = list[int](), dict[tuple[int, ...], int]()
+    num_asked = num_found = 0
+    while len(text) < 20_000:
+        many = [chance.randrange(60) for _ in range(chance.choice([1, 1, 1, 300]))]
+        if len(many) > 1:
+            index.add_many(many)
+        for token in many:
+            text.append(token)
+            found = index.add(token) if len(many) == 1 else None
+            for run, at in ((4, 0), (2, 1)):
+                key = tuple(text[-run:])
+                wanted = last.get(key, 0)
+                if found is not None and len(key) == run and wanted > len(text) - WINDOW_TOKENS:
+                    num_asked += 1
+                    num_found += found[at] == (wanted or None)
+                last[key] = len(text)
+    assert num_asked > 200 and num_found >= 0.995 * num_asked
+
+
+def test_eight_thousand_tokens_take_a_seventh_of_a_megabyte() -> None:
+    chance, index = random.Random(4), NgramIndex()
+    for _ in range(4):
+        index.add_many([chance.randrange(49_152) for _ in range(2048)])
+    assert index.num_bytes < 1_000_000 // 7

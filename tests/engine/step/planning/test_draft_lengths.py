@@ -76,6 +76,15 @@ def test_nothing_is_verified_before_a_plain_step_was_measured() -> None:
     assert lengths([view(1, *powers(0.98))], replace(COST, draft_row_ms=0.0)) == {}
 
 
+def test_what_a_step_with_drafts_takes_whatever_their_rows_is_worth_many_rows_or_none() -> None:
+    """A dear beginning makes no row dearer: either drafts pay all of it, or there are none."""
+    dear = replace(COST, draft_base_ms=3.0)
+    assert lengths([view(1, 0.9)], dear) == {}
+    few = lengths([view(1, *powers(0.95))])[1]
+    assert lengths([view(1, *powers(0.95))], dear)[1] >= few
+    assert lengths([view(1, *powers(0.95))], replace(COST, draft_base_ms=50.0)) == {}
+
+
 def test_rows_and_blocks_that_are_left_are_the_limit() -> None:
     assert lengths([view(1, *powers(0.98))], max_rows=3) == {1: 3}
     assert lengths([view(1, *powers(0.98), room=5)], max_blocks=0) == {1: 5}

@@ -23,14 +23,32 @@ def test_it_becomes_what_is_measured() -> None:
     price.note_plain(1, 2.5, 2.5)
     for weight in (3.0, 16.0, 7.0) * 20:
         price.add(weight, 0.4 * weight)
-    assert price.ms == pytest.approx(0.4, rel=0.01)
+    assert price.ms == pytest.approx(0.4, rel=0.03)
+
+
+def test_what_a_step_takes_beside_its_rows_is_told_from_them() -> None:
+    price = DraftPrice()
+    price.note_plain(16, 8.0, 2.8)
+    for weight in (3.0, 16.0, 30.0) * 40:
+        price.add(weight, 0.6 + 0.2 * weight)
+    assert price.ms == pytest.approx(0.2, rel=0.05)
+    assert price.base_ms == pytest.approx(0.6, rel=0.15)
+
+
+def test_rows_of_one_number_share_what_was_measured_as_is_expected() -> None:
+    price = DraftPrice()
+    price.note_plain(16, 8.0, 2.8)
+    for _ in range(200):
+        price.add(10.0, 4.0)
+    assert price.base_ms + 10.0 * price.ms == pytest.approx(4.0, rel=0.02)
+    assert 0.0 < price.base_ms < 1.5
 
 
 def test_a_step_that_lost_its_core_does_not_end_drafts_for_good() -> None:
     price = DraftPrice()
     price.note_plain(1, 2.5, 2.5)
     price.add(4.0, 500.0)
-    assert price.ms <= 0.5
+    assert price.ms <= 0.5 and price.base_ms <= 0.5
     for _ in range(1000):
         price.note_plain(1, 2.5, 2.5)
     assert price.ms == pytest.approx(0.25, rel=0.05)

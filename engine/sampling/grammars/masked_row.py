@@ -1,0 +1,55 @@
+"""One sequence whose next token is to be masked: what is asked of the maker, and what it finds."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.sampling.grammars.constraint import Constraint, Outlook
+
+Bits = npt.NDArray[np.int32]
+
+
+class MaskedRow:
+    """Asked by the engine's thread; found by the maker's, until `job` is done."""
+
+    __slots__ = ("constraint", "draft", "forced", "job", "masks", "most_forced", "new")
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        new: list[int],
+        *,
+        draft: list[int] | None = None,
+        most_forced: int = 0,
+    ) -> None:
+        """`new`: tokens of the answer behind the constraint's `num_known`. `draft`: guesses behind
+        all that was fed, none of which ends an answer: a mask behind each. `most_forced`: so many
+        tokens at most are looked for that are sure to come; none beside a draft."""
+        self.constraint = constraint
+        self.new = new
+        self.draft = draft or []
+        self.most_forced = most_forced
+        self.masks: list[Bits] = []
+        """Of the next token, and behind each one of `draft` or `forced`. A mask behind a guess that
+        the grammar does not allow, or after that, is of no use."""
+        self.forced: list[int] = []
+        self.job: Future[float] | None = None
+        """Ends with the seconds that it took, for all rows of it."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether what was found may be read."""
+        return self.job is not None and self.job.done()
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The masks; int32 [num_words] each."""
+        return [torch.from_numpy(mask) for mask in self.masks]
+
+    def outlook(self) -> Outlook:
+        """Of a row without a draft."""
+        return Outlook(self.constraint.num_known, self.forced, self.tensors)

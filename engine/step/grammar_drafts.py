@@ -1,0 +1,48 @@
+"""What a guess is worth where an answer follows a grammar.
+
+tokens that are forced   come first, and are sure
+a guess                  goes on from there, if it begins with them and its next token may come
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.step.drafting.drafter import Draft
+from engine.step.requests.sequence import Sequence
+
+_WORD_BITS = 32
+
+
+def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft | None:
+    """The draft of a sequence with a grammar, of at most so many tokens; None: nothing is to be
+    verified, also where what may come is not known yet, or takes long to find out."""
+    constraint = sequence.constraint
+    known = sequence.num_generated
+    if constraint is None or constraint.is_watched or not constraint.may_draft:
+        return None
+    outlook = constraint.outlook
+    if constraint.error is not None or outlook is None or not outlook.reaches(known):
+        return None
+    forced, masks = outlook.forced_at(known)[:most], outlook.masks_at(known)
+    num = len(forced)
+    if guess is not None and num < len(masks) and guess.token_ids[:num] == forced:
+        token_ids = guess.token_ids[num:]
+        if token_ids and allows(masks[num], token_ids[0]):
+            return _behind(forced, guess)
+    if not forced:
+        return None
+    return Draft(forced, [1.0] * num, 0)
+
+
+def allows(mask: torch.Tensor, token_id: int) -> bool:
+    """Whether the mask has that token's bit; int32 [num_words]."""
+    return bool((int(mask[token_id // _WORD_BITS]) >> (token_id % _WORD_BITS)) & 1)
+
+
+def _behind(forced: list[int], guess: Draft) -> Draft:
+    """The guess, whose first tokens are sure."""
+    num = len(forced)
+    sure = guess.chances[num - 1] if num else 1.0
+    chances = [1.0] * num + [chance / sure for chance in guess.chances[num:]]
+    return Draft(guess.token_ids, chances, guess.num_predicted)

@@ -1,0 +1,52 @@
+"""Compiled grammars are kept in shares: nobody pushes out all of the others'."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from engine.sampling.grammars.kept_grammars import KeptGrammars
+
+
+def test_one_owner_pushes_out_its_own_once_it_has_more_than_others() -> None:
+    kept: KeptGrammars[str] = KeptGrammars(8)
+    for i in range(3):
+        kept.put(b"a%d" % i, "a", owner=b"a")
+    for i in range(1000):
+        kept.put(b"b%d" % i, "b", owner=b"b")
+    assert [kept.get(b"a%d" % i) for i in range(3)] == ["a"] * 3
+    assert Counter(kept) == {"a": 3, "b": 5}
+    assert kept.get(b"b999") == "b" and kept.get(b"b994") is None
+
+
+def test_many_owners_share_alike() -> None:
+    kept: KeptGrammars[int] = KeptGrammars(12)
+    for i in range(500):
+        owner = i % 4
+        kept.put(b"%d" % i, owner, owner=b"%d" % owner)
+    assert Counter(kept) == {0: 3, 1: 3, 2: 3, 3: 3}
+
+
+def test_of_an_owner_the_least_lately_asked_for_goes() -> None:
+    kept: KeptGrammars[int] = KeptGrammars(3)
+    for i in range(3):
+        kept.put(b"%d" % i, i, owner=b"a")
+    kept.touch(b"0")
+    kept.put(b"3", 3, owner=b"a")
+    assert list(kept) == [2, 0, 3]
+
+
+def test_what_is_put_again_counts_once() -> None:
+    kept: KeptGrammars[int] = KeptGrammars(3)
+    for i in range(5):
+        kept.put(b"x", i, owner=b"%d" % i)
+    assert list(kept) == [4]
+
+
+def test_random_owners_never_have_more_than_are_kept_and_the_newest_is_there() -> None:
+    chance, kept = random.Random(1), KeptGrammars[int](16)
+    for i in range(3000):
+        owner = int(chance.paretovariate(0.4)) % 40
+        digest = b"%d" % chance.randrange(200)
+        kept.put(digest, i, owner=b"%d" % owner)
+        assert len(kept) <= 16 and kept.get(digest) == i

@@ -1,0 +1,80 @@
+"""How long a step waits for masks: no longer than it may, for all rows together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.contract.commands import Submit
+from engine.sampling.grammars.masked_row import MaskedRow
+from engine.step.mask_waits import MaskWaits
+from tests.engine.sampling.grammars.grammar_engine import request
+from tests.engine.step.engine_scenario import VirtualClock
+from tests.engine.step.test_grammar_drafts import body_of, plain_engine
+
+
+class Endless:
+    """A job that takes longer than anybody waits: each wait for it takes all of its time."""
+
+    def __init__(self, clock: VirtualClock, waited_s: list[float]) -> None:
+        self._clock, self._waited_s = clock, waited_s
+
+    def done(self) -> bool:
+        """Never."""
+        return False
+
+    def exception(self, timeout: float) -> None:
+        """See Future."""
+        self._clock.now_s += timeout
+        self._waited_s.append(timeout)
+        raise TimeoutError
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watched_ones(
+    is_watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, clock, waited_s = plain_engine(), VirtualClock(), list[float]()
+    for body in (
+        body_of("person", "a"),
+        body_of("tree", "b"),
+        request("free", None, logit_bias={}, ignore_eos=True),
+    ):
+        engine.apply(Submit(body))
+    while engine.table.num_constrained and not all(
+        s.num_generated for r in engine.table for s in r.sequences
+    ):
+        engine.step()
+    masking = engine.masking
+    masking.settle()
+    masking.waits = MaskWaits(plan_s=0.001, step_s=0.004, lone_s=0.0)
+    masking._clock = clock
+    maker: Any = masking._masks
+
+    def begin(rows: list[MaskedRow]) -> None:
+        for row in rows:
+            row.job = Endless(clock, waited_s)  # type: ignore[assignment]
+
+    monkeypatch.setattr(maker, "begin", begin)
+    constraints = [s.constraint for r in engine.table for s in r.sequences if s.constraint]
+    for constraint in constraints:
+        constraint.is_watched, constraint.outlook = is_watched, None
+    masking.look_ahead()
+    given = [len(engine.step().tokens) for _ in range(5)]
+    assert given == [1] * 5  # the one without a grammar
+    assert sum(waited_s) == pytest.approx(0.0 if is_watched else 0.004)
+    assert engine.is_compiling
+
+
+def test_nobody_waits_where_no_request_has_a_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = plain_engine()
+
+    def fails(*given: Any) -> None:
+        raise AssertionError("asked while no request has a grammar")
+
+    for name in ("settle", "look_ahead", "begin", "take"):
+        monkeypatch.setattr(engine.masking, name, fails)
+    engine.apply(Submit(request("free", None, max_tokens=5)))
+    num_tokens = sum(len(engine.step().tokens) for _ in range(8))
+    assert num_tokens == 5
