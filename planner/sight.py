@@ -40,6 +40,8 @@ class RoleSight:
     role: str
     pools: tuple[PoolState, ...]
     pressure: HighestSignal
+    num_seen: int
+    """Workers that a router knows, whatever they do."""
     num_in_line: int
     """Requests that wait in the routers, for whichever role."""
     busy_share: float
@@ -89,9 +91,9 @@ class FleetEyes:
     async def look(self) -> FleetSight:
         """Raises WorkerLost where no router answers, and what the scaler's `pools` raises."""
         words, pools = await asyncio.gather(self._routers.each(_asked), self._scaler.pools())
-        members = [word.members for word in words]
-        shares = self._work.after(members[0].members)
-        return sight_of(members, [word.pressure for word in words], pools, shares)
+        answers = [word.members for word in words]
+        shares = self._work.after(_fullest(answers))
+        return sight_of(answers, [word.pressure for word in words], pools, shares)
 
 
 async def _asked(router: OperatorLink) -> _RouterWord:
@@ -102,13 +104,12 @@ async def _asked(router: OperatorLink) -> _RouterWord:
 
 
 def sight_of(
-    members: Sequence[MembersResponse],
+    answers: Sequence[MembersResponse],
     pressures: Iterable[PressureResponse],
     pools: Iterable[PoolState],
     work_shares: Mapping[str, float],
 ) -> FleetSight:
-    """Of what each router has answered, one at least; workers are those that the first knows.
-    `work_shares`: by role."""
+    """Of what each router has answered, one at least. `work_shares`: by role."""
     worst: dict[str, HighestSignal] = {}
     for each in (each for answer in pressures for each in answer.pressures):
         found = HighestSignal(each.signal, _bounded(each.ratio))
@@ -117,19 +118,26 @@ def sight_of(
     by_role: dict[str, list[PoolState]] = {}
     for pool in pools:
         by_role.setdefault(pool.role or pool.name, []).append(pool)
-    num_in_line = sum(answer.num_queued for answer in members)
+    num_in_line = sum(answer.num_queued for answer in answers)
+    members = _fullest(answers)
     roles = {
         role: RoleSight(
             role=role,
             pools=tuple(of_role),
             pressure=worst.get(role, HighestSignal("", 0.0)),
+            num_seen=sum(state.member.role == role for state in members),
             num_in_line=num_in_line,
-            busy_share=_busy_share(s for s in members[0].members if s.member.role == role),
+            busy_share=_busy_share(s for s in members if s.member.role == role),
             work_share=work_shares.get(role, 0.0),
         )
         for role, of_role in by_role.items()
     }
-    return FleetSight(roles, list(members[0].members))
+    return FleetSight(roles, members)
+
+
+def _fullest(answers: Sequence[MembersResponse]) -> list[MemberState]:
+    """What the router says that knows most workers: one that was just started knows none yet."""
+    return list(max(answers, key=lambda answer: len(answer.members)).members)
 
 
 def _bounded(ratio: float) -> float:

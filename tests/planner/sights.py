@@ -29,12 +29,14 @@ def sight(
     busy: float = 0.0,
     work: float = 0.0,
     signal: str = "wait",
+    num_seen: int = 64,
 ) -> RoleSight:
     """Of prefill workers; without pools of two in one."""
     return RoleSight(
         role="prefill",
         pools=pools or (pool(),),
         pressure=HighestSignal(signal, ratio),
+        num_seen=num_seen,
         num_in_line=in_line,
         busy_share=busy,
         work_share=work,

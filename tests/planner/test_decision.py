@@ -31,6 +31,7 @@ TABLE: list[tuple[str, RoleSight, float, Stand, int]] = [
     ("low, and what runs fits", sight(0.1, busy=0.4), 900, Stand.SHRINKS, 1),
     ("low, and there is too much to do", sight(0.1, work=0.4), 900, Stand.STEADY, 0),
     ("low, and one does what there is", sight(0.1, work=0.3), 900, Stand.SHRINKS, 1),
+    ("low, and a worker is not seen", sight(0.1, num_seen=1), 900, Stand.STEADY, 0),
     ("one is the least", sight(0.0, pool(wanted=1)), 900, Stand.STEADY, 0),
     ("under its least", sight(0.0, pool(wanted=0)), 0, Stand.GROWS, 1),
     ("over its most", sight(0.7, pool(wanted=9)), 0, Stand.SHRINKS, 8),

@@ -104,6 +104,7 @@ class Bench:
         orders = SizeOrders(routers, self.scaler, names_workers=True, is_dry_run=is_dry_run)
         eyes = FleetEyes(routers, self.scaler, self.clock)
         limits = (PoolLimits("prefill", 1, 3),)
+        self.router.members_there = [member(f"prefill-{i}", "prefill") for i in range(size)]
         self.planning = Planning(eyes, orders, limits, RULES, self.metrics, self.clock)
 
     async def looks(self, number: int) -> None:
@@ -130,7 +131,6 @@ async def test_a_pool_grows_by_the_scaler_and_every_router_hears_why() -> None:
 
 async def test_who_leaves_is_whoever_has_the_least_to_lose() -> None:
     bench = Bench(size=2)
-    bench.router.members_there = [member(f"prefill-{i}", "prefill") for i in (0, 1)]
     bench.router.members_there[1].num_in_flight = 4
     await bench.looks(7)
     (order,) = bench.scaler.orders

@@ -74,6 +74,15 @@ def test_what_is_busy_are_blocks_that_are_not_cached_or_places_whichever_is_near
         assert seen.roles["decode"].busy_share == pytest.approx(share)
 
 
+def test_a_router_that_was_just_started_and_knows_nobody_yet_is_not_believed_that_all_is_idle() -> (
+    None
+):
+    busy = member("a", total_blocks=100, free_blocks=10)
+    answers = [membership_pb2.MembersResponse(), membership_pb2.MembersResponse(members=[busy])]
+    seen = sight_of(answers, [], [pool("decode")], {}).roles["decode"]
+    assert (seen.num_seen, seen.busy_share) == (1, 0.9)
+
+
 def test_work_is_what_steps_took_since_the_last_look_and_fades_with_a_minute() -> None:
     clock = ManualClock()
     work = WorkShares(clock)

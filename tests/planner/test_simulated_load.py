@@ -59,6 +59,7 @@ class Pool:
             role="prefill",
             pools=(state,),
             pressure=HighestSignal("wait", min(1000.0, self.wait_s / BUDGET_S)),
+            num_seen=self.wanted,
             num_in_line=0,
             busy_share=0.0,
             work_share=(self.busy_s - self.busy_before_s) / RULES.look_interval_s,
