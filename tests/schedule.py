@@ -26,6 +26,8 @@ LONG = (
     "tests/router/text_worker/test_text_workers.py",
     "tests/worker/test_worker_children.py",
     "tests/engine/model/test_rank_decoders.py",
+    "tests/engine/model/test_speculated_grammars.py",
+    "tests/engine/step/test_ten_thousand_lives.py",
     "tests/kernels/triton/",
     "tests/engine/model/test_rank_smollm2.py",
     "tests/engine/process/test_engine_process.py",

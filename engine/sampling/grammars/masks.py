@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import get_native_id
 
 import llguidance.numpy
@@ -191,8 +192,9 @@ class MaskMaker:
 def _step_back() -> None:
     """The calling thread's, behind those that compute: dear masks take what they leave."""
     thread_id = get_native_id()
-    niceness = os.getpriority(os.PRIO_PROCESS, thread_id)
-    os.setpriority(os.PRIO_PROCESS, thread_id, min(19, niceness + WATCHER_NICENESS))
+    with suppress(OSError):  # a thread that may not is no slower for it
+        niceness = os.getpriority(os.PRIO_PROCESS, thread_id)
+        os.setpriority(os.PRIO_PROCESS, thread_id, min(19, niceness + WATCHER_NICENESS))
 
 
 def only_token(mask: Bits) -> int | None:

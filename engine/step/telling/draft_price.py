@@ -23,7 +23,7 @@ sixteen."""
 _LEAN_BASE, _LEAN_ROW = 8.0, 64.0
 """How many samples of the one, and of a row alone, the expected counts for: without steps of
 different numbers of rows nobody can tell the two apart."""
-_LEAST_PART = 0.3
+_LEAST_PART = 0.6
 """Of what is expected of a row: less is the noise of a machine that others use."""
 
 
