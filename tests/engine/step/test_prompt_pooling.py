@@ -162,9 +162,7 @@ def test_a_step_that_fails_is_computed_again_request_by_request() -> None:
             return super().forward(batch)
 
     replica = small_replica()
-    replica = replace(
-        replica, runner=Picky(replica.kv, VOCAB_SIZE), pooled_head=PooledHead(LAST)
-    )
+    replica = replace(replica, runner=Picky(replica.kv, VOCAB_SIZE), pooled_head=PooledHead(LAST))
     engine, lives = small_engine(replica), Lives(LAST)
     bodies = {"good": wanted("good", [1, 2]), "bad": wanted("bad", [6])}
     bodies["text"] = request("text", [3], max_tokens=2)
