@@ -53,7 +53,7 @@ class Assignment:
         request_id: str,
         num_tokens: int,
         prefill_tokens: int | None,
-        seats: Seats,
+        seats: Seats | None,
     ) -> None:
         self._member: FleetMember | None = member
         self.computed_by: WorkerKey | None = None
@@ -63,10 +63,11 @@ class Assignment:
         self._request_id = request_id
         self._num_tokens = num_tokens
         self._prefill_tokens = prefill_tokens or 0
-        self._num_seqs, self._coming_tokens = seats.num_seqs, seats.coming_tokens
+        taken = seats or NO_SEATS
+        self._num_seqs, self._coming_tokens = taken.num_seqs, taken.coming_tokens
         self._is_probe = member.cooldown.sent()
         self._turn: GivenRequest | None = None
-        if member.standstill is not None:
+        if member.standstill is not None and seats is not None:
             self._turn = member.standstill.given(is_elsewhere=prefill_tokens is None)
 
     @property
@@ -273,10 +274,11 @@ class FleetMember:
         *,
         num_tokens: int,
         prefill_tokens: int | None,
-        seats: Seats = NO_SEATS,
+        seats: Seats | None = None,
     ) -> Assignment:
         """Counts a request; `prefill_tokens` of its prompt are to be computed here, and None of
-        them, at a decode worker, where others were named who compute it."""
+        them, at a decode worker, where others were named who compute it. `seats`: where it is
+        answered; None: elsewhere."""
         self.num_in_flight += 1
         self.in_flight_tokens += num_tokens
         if prefill_tokens is not None:
