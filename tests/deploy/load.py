@@ -106,5 +106,5 @@ async def load(
         if changes_model:
             await made.learn()
             assert made.num_models == 2
-    assert made.wrong == []
+    assert made.wrong == [], made.wrong
     assert made.num_right > 0
