@@ -29,9 +29,7 @@ def scan(root: Path) -> dict[str, Signature]:
     names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     found: dict[str, Signature] = {}
     for name in names[:_MOST_ENTRIES]:
-        if not _is_name(name) or len(found) == MAX_ADAPTERS:
-            continue
-        if (signature := signature_of(root / name)) is not None:
+        if _is_name(name) and (signature := signature_of(root / name)) is not None:
             found[name] = signature
     return found
 
