@@ -9,7 +9,8 @@ DECODE_1_MS: Final = 15.0
 """Per token of a single sequence."""
 DECODE_16_MS: Final = 40.0
 """Per step of sixteen sequences."""
-ROUTER_P50_MS: Final = 3.0
+ROUTER_P50_MS: Final = 1.0
+"""From HTTP in to the worker, of a request by one client."""
 INDEX_P50_US: Final = 40.0
 QUIET_ITL_FACTOR: Final = 1.5
 """p99 inter-token latency while 2k-token prompts arrive, over that of a quiet fleet: 1 + 1."""

@@ -109,9 +109,8 @@ class FleetPlane:
         self.source = self._new_dispatcher(admission, rules)
         self._watching = Watching(self.fleet, estimates, admission, self.metrics, world.clock)
         self._watching.publish_pressure(options.budgets)
-        self._first_look = FirstLook(
-            self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
-        )
+        parts = (self.fleet, self._followers, world.clock, options.snapshot_wait_s)
+        self._first_look = FirstLook(*parts, self._why_circle_is_not_whole)
         self._service = self._membership_service(options, own, admission, awake)
 
     @property
