@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from cluster.errors import InvalidRequest
+from cluster.errors import InvalidRequest, QueueFull
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
@@ -23,6 +23,7 @@ from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
+    Newcomer,
     PromptTokens,
     RoutedRequest,
     StreamEvent,
@@ -243,6 +244,14 @@ class FakeSource:
     num_closed: int = 0
     finished: list[int] = field(default_factory=list)
     """Choices that the front has had enough of, in order."""
+    full: QueueFull | None = None
+    """What newcomers are told; None: there is room for them."""
+    newcomers: list[Newcomer] = field(default_factory=list)
+
+    def check_room(self, newcomer: Newcomer) -> None:
+        self.newcomers.append(newcomer)
+        if self.full is not None:
+            raise self.full
 
     def finish(self, choice: int, *, is_last: bool) -> None:
         self.finished.append(choice)
