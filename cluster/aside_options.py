@@ -13,13 +13,13 @@ class AsideOptions:
 
     fleet_host: str | None = host_option(
         None,
-        "address at which --fleet-port and --metrics-port listen; default: --host, and for serve "
-        "loopback where all of its workers are on this machine",
+        "address at which --fleet-port and --fleet-metrics-port listen; default: --host, and for "
+        "serve loopback where all of its workers are on this machine",
     )
-    metrics_port: int | None = option(
+    fleet_metrics_port: int | None = option(
         None,
-        "port at --fleet-host at which Prometheus needs no token; 0 takes a free one; default: "
-        "metrics are at --port alone, and where strangers come there for the join token",
+        "port at --fleet-host at which Prometheus asks without a token; 0 takes a free one; "
+        "default: metrics are at --port alone, and where strangers come there for the join token",
         low=0,
         high=65_535,
     )

@@ -202,8 +202,8 @@ class RouterOptions:
             )
         names = ("port", "grpc_port", "fleet_port", "ext_proc_port")
         ports = {name: getattr(self, name) for name in names}
-        others = {"page_port": self.page.page_port, "metrics_port": self.aside.metrics_port}
-        check_ports_differ(ports | others)
+        ports |= {"page_port": self.page.page_port}
+        check_ports_differ(ports | {"fleet_metrics_port": self.aside.fleet_metrics_port})
 
     @property
     def workers_port(self) -> int:

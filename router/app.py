@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry
 from starlette.routing import Route, Router
 
 from router.api.generation_endpoint import GenerationEndpoint, HttpContext
 from router.api.http.direct_paths import DirectPaths
-from router.api.http.front_door import FrontDoor
+from router.api.http.front_door import METRICS_PATH, VERSION_PATH, FrontDoor
 from router.api.named_endpoint import NamedEndpoint
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.completion_reader import CompletionReader
@@ -15,15 +14,14 @@ from router.api.reading.detokenize_reader import DetokenizeReader
 from router.api.reading.messages_reader import CountReader, MessagesReader
 from router.api.reading.responses_reader import ResponsesReader
 from router.api.reading.tokenize_reader import TokenizeReader
-from router.api.status_endpoints import Readiness, StatusEndpoints
+from router.api.status_endpoints import StatusEndpoints
 from router.api.text_endpoint import TextEndpoint
 from router.front.doors import DoorContext
 
 
-def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegistry) -> FrontDoor:
+def build_app(door: DoorContext, status: StatusEndpoints) -> FrontDoor:
     """All endpoints behind one front door."""
     context, model, lenient = HttpContext(door), door.model, door.ignores_unknown
-    status = StatusEndpoints(door, readiness, registry)
     chat = GenerationEndpoint(context, ChatReader(model, ignores_unknown=lenient))
     completion = GenerationEndpoint(context, CompletionReader(model, ignores_unknown=lenient))
     messages = NamedEndpoint(context, MessagesReader(model, ignores_unknown=lenient))
@@ -44,8 +42,8 @@ def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegist
         Route("/health", status.health, methods=["GET"]),
         Route("/ping", status.health, methods=["GET", "POST"]),
         Route("/live", status.live, methods=["GET"]),
-        Route("/metrics", status.metrics, methods=["GET"]),
-        Route("/version", status.version, methods=["GET"]),
+        Route(METRICS_PATH, status.metrics, methods=["GET"]),
+        Route(VERSION_PATH, status.version, methods=["GET"]),
     ]
     direct = {"/v1/chat/completions": chat, "/v1/completions": completion}
     return FrontDoor(DirectPaths(direct, Router(routes, redirect_slashes=False)), door)

@@ -18,6 +18,7 @@ from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
 from cluster.process.loop_share import LoopShare
 from router.api.http.server import HttpServer
+from router.api.status_endpoints import StatusEndpoints
 from router.app import build_app
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import (
@@ -391,7 +392,7 @@ async def running_front(
         ignores_unknown=ignores_unknown,
         resumption=resumption_over(pipeline) if keeps_streams else None,
     )
-    app = build_app(door, readiness, CollectorRegistry())
+    app = build_app(door, StatusEndpoints(door, readiness, CollectorRegistry()))
     server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append, share=door.share)
     port = server.port
     await server.start()
