@@ -4,8 +4,8 @@ the fleet can do.
 `python -m benchmarks.bench_overload [--seconds N] [--json PATH]`. A real router with API keys that
 reserves what workers can hold, four workers that take their time
 (benchmarks/paced_worker.py), clients over HTTP on connections of their own, at random moments.
-Capacity is what the workers' pace allows. Everything in real time; at least a minute of overload
-says something.
+Capacity is what the workers' pace allows. Everything in real time; what is kept
+says how long the overload lasted.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Load:
 def main() -> int:
     """Prints the table; exit code 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +116,7 @@ def main() -> int:
             rows = asyncio.run(_measure(Load(port, Random(1)), keys, arguments.seconds))
     title = f"overload: {NUM_WORKERS} workers, {CAPACITY_PER_S:g} requests/s of capacity"
     print_table(title, rows)
-    write_json(arguments.json, "overload", rows)
+    write_json(arguments.json, "overload", rows, {"overload_seconds": arguments.seconds})
     return exit_code(rows)
 
 

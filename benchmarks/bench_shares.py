@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ from benchmarks.bench_overload import ANSWER_TOKENS, CAPACITY_PER_S, NUM_WORKERS
 from benchmarks.local_fleet import free_port
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from benchmarks.router_fleet import Redis, Router, await_all, end
+from cluster.join_token import JOIN_TOKEN
 from router.tenants.api_key import KeyTerms, new_key
 from router.tenants.key_file import changed_keys
 from router.tenants.limits import REQUEST_BURST_S
@@ -158,6 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
+    os.environ.setdefault(
+        JOIN_TOKEN, secrets.token_hex(16)
+    )  # of all of them, and for their metrics
     with tempfile.TemporaryDirectory() as place:
         keys = _keys(path := Path(place) / "keys.json")
         with fleet(path) as ports:

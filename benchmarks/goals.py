@@ -9,7 +9,8 @@ DECODE_1_MS: Final = 15.0
 """Per token of a single sequence."""
 DECODE_16_MS: Final = 40.0
 """Per step of sixteen sequences."""
-ROUTER_P50_MS: Final = 3.0
+ROUTER_P50_MS: Final = 1.0
+"""From HTTP in to the worker, of a request by one client."""
 INDEX_P50_US: Final = 40.0
 QUIET_ITL_FACTOR: Final = 1.5
 """p99 inter-token latency while 2k-token prompts arrive, over that of a quiet fleet: 1 + 1."""
@@ -28,4 +29,4 @@ ALL_REDUCE_512_ROWS_FACTOR: Final = 1.25
 ROUTER_ADDS_MS: Final = 1.0
 """To the median request of one client, over asking the worker itself."""
 STREAMED_TOKEN_US: Final = 16.0
-"""Of a core, with 64 streams whose worker is as fast as it can be."""
+"""Of a core, with 64 streams, whether their worker leaves time between tokens or not."""

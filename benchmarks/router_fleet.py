@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.local_fleet import START_TIMEOUT_S, STOP_TIMEOUT_S, free_port
+from cluster.join_token import JOIN_TOKEN
 
 ENGINE = ("--dtype", "float32", "--max-context-tokens", "2048", "--kv-memory-bytes", "300MiB")
 LOOK_S = 0.3
@@ -57,8 +59,10 @@ class Router:
         return f"http://127.0.0.1:{self.port}"
 
     def metric(self, name: str) -> float:
-        """The sum over its labels. Raises httpx.HTTPError."""
-        lines = httpx.get(f"{self.url}/metrics", timeout=5).text.splitlines()
+        """The sum over its labels; for the join token, where routers have keys. Raises
+        httpx.HTTPError."""
+        shown = {"Authorization": f"Bearer {os.environ.get(JOIN_TOKEN, '')}"}
+        lines = httpx.get(f"{self.url}/metrics", timeout=5, headers=shown).text.splitlines()
         values = [line.split()[-1] for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(map(float, values))
 

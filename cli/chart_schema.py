@@ -29,6 +29,8 @@ _SAID_BY_THE_CHART = frozenset(
             "grpc_port",
             "fleet_port",
             "ext_proc_port",
+            "fleet_host",
+            "fleet_metrics_port",
             "api_keys",
             "tls_cert",
             "tls_key",

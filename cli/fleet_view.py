@@ -87,13 +87,13 @@ class FleetView:
 
     def _summary(self) -> list[str]:
         router = self._options.router
-        host = "127.0.0.1" if router.host == "0.0.0.0" else router.host
+        host, near = map(_reached_at, (router.host, router.workers_host))
         scheme = "http" if router.tls.tls_cert is None else "https"
         url = f"{scheme}://{host}:{router.port}"
         chat, status = "splitserve chat", "splitserve status"
         chat += "" if url == "http://127.0.0.1:8000" else f" --url {url}"
         grpc = f"{host}:{router.grpc_port}"
-        fleet = f"{host}:{router.workers_port}"
+        fleet = f"{near}:{router.workers_port}"
         status += "" if fleet == DEFAULT_ROUTER else f" --grpc {fleet}"
         return [
             f"ready in {time.monotonic() - self._began_s:.1f} s: {url}, gRPC {grpc}",
@@ -102,6 +102,10 @@ class FleetView:
             f"        curl {url}/v1/models",
             f"  logs  {self._log_dir}",
         ]
+
+
+def _reached_at(host: str) -> str:
+    return "127.0.0.1" if host == "0.0.0.0" else host
 
 
 def _ready_line(piece: Serving) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from cli.option_flags import default_in_words
+from cluster.aside_options import AsideOptions
 from cluster.common_options import (
     BudgetOptions,
     ModelOptions,
@@ -38,6 +39,7 @@ _SECTIONS: dict[str, type] = {
     "What several routers share: `router` and `serve`": StoreOptions,
     "What pools are measured by: `router` and `serve`": BudgetOptions,
     "TLS for clients: `router` and `serve`": TlsOptions,
+    "Where the fleet and Prometheus come: `router` and `serve`": AsideOptions,
     "The live page: `router` and `serve`": PageOptions,
     "Stock vLLM behind the router: `router` and `serve`": VllmOptions,
     "Traces: `serve`, `router` and workers": TraceOptions,

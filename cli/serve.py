@@ -16,6 +16,7 @@ from cli.exit_code import ExitCode
 from cli.fleet_view import FleetView
 from cli.progress_view import ProgressView
 from cli.terminal import complain, say
+from cluster.aside_options import AsideOptions
 from cluster.cache_heirs import CacheHeirs
 from cluster.config import ServeOptions
 from cluster.dial.dialer import Dialer
@@ -41,7 +42,7 @@ from cluster.supervisor.ports import claimed_port
 from cluster.supervisor.reserve import Reserve
 from cluster.supervisor.sizing import Sizing
 from cluster.supervisor.supervisor import Supervisor
-from cluster.supervisor.worker_reach import reach_on
+from cluster.supervisor.worker_reach import fleet_host_of, reach_on
 
 STOP_SLACK_S = 5.0
 """What a process may need beyond its drain timeout before it is killed."""
@@ -203,17 +204,27 @@ def with_claimed_ports(options: ServeOptions) -> ServeOptions:
     router = options.router
     port = claimed_port(router.host, router.port, flag="--port")
     grpc_port = claimed_port(router.host, router.grpc_port, flag="--grpc-port")
-    fleet_port = router.fleet_port
+    fleet_port, aside = router.fleet_port, router.aside
     if fleet_port is not None or needs_fleet_port(router):
-        fleet_port = claimed_port(router.host, fleet_port or 0, flag="--fleet-port")
+        aside = dataclasses.replace(aside, fleet_host=fleet_host_of(options))
+        fleet_port = claimed_port(str(aside.fleet_host), fleet_port or 0, flag="--fleet-port")
+    if aside.fleet_metrics_port is not None:
+        aside = _with_metrics_port(aside, router.host)
     page = router.page
     if page.page_port is not None:
         page_port = claimed_port(page.page_host, page.page_port, flag="--page-port")
         page = dataclasses.replace(page, page_port=page_port)
     router = dataclasses.replace(
-        router, port=port, grpc_port=grpc_port, fleet_port=fleet_port, page=page
+        router, port=port, grpc_port=grpc_port, fleet_port=fleet_port, aside=aside, page=page
     )
     return dataclasses.replace(options, router=router)
+
+
+def _with_metrics_port(aside: AsideOptions, host: str) -> AsideOptions:
+    at, port = aside.fleet_host or host, aside.fleet_metrics_port or 0
+    return dataclasses.replace(
+        aside, fleet_metrics_port=claimed_port(at, port, flag="--fleet-metrics-port")
+    )
 
 
 def _log_dir(wanted: str | None) -> Path:

@@ -12,6 +12,19 @@ NAMESPACE = "splitserve"
 IN_STORE = "store"
 """In the place of a file of keys."""
 
+TOOL_FORMATS = (
+    "auto",
+    "none",
+    "hermes",
+    "qwen3_coder",
+    "llama3_json",
+    "pythonic",
+    "mistral",
+    "deepseek_v3",
+    "gemma",
+)
+"""Words of --tool-format; all but the first two are formats of router/tools."""
+
 
 def insecure_option() -> Any:
     """A field; see cluster/locks.py."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.aside_options import AsideOptions
 from cluster.common_options import (
+    TOOL_FORMATS,
     BudgetOptions,
     ModelOptions,
     PageOptions,
@@ -25,19 +27,6 @@ from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
 from cluster.option_value import check_ports_differ
-
-TOOL_FORMATS = (
-    "auto",
-    "none",
-    "hermes",
-    "qwen3_coder",
-    "llama3_json",
-    "pythonic",
-    "mistral",
-    "deepseek_v3",
-    "gemma",
-)
-"""Words of --tool-format; all but the first two are formats of router/tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +72,12 @@ class RouterOptions:
     grpc_port: int = port_option(50051, "gRPC port: clients and membership")
     fleet_port: int | None = option(
         None,
-        "second gRPC port for workers, operators and probes, to be kept from clients by the "
-        "network, with messages of 64 KiB at most; default: they share --grpc-port",
+        "gRPC port of workers and operators alone, at --fleet-host and with messages of 64 KiB at "
+        "most; default: they share --grpc-port, which only a router on loopback may",
         low=1,
         high=65_535,
     )
+    aside: AsideOptions = option(AsideOptions, "")
     ext_proc_port: int | None = option(
         None,
         "gRPC port at which a gateway asks which vLLM server gets a request (Envoy's external "
@@ -192,6 +182,12 @@ class RouterOptions:
     index_max_blocks: int = option(1_000_000, "blocks that the prefix index remembers", low=1)
     beat_interval_s: float = option(1.0, "how often workers beat", low=0.01)
     worker_lease_s: float = option(3.0, "silence after which a worker is removed", low=0.01)
+    snapshot_wait_s: float = option(
+        5.0,
+        "how long a router that has just started waits, from its first decode worker on, until all "
+        "have told what they have cached, before it says that it is ready",
+        low=0,
+    )
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     model: ModelOptions = option(ModelOptions, "")
 
@@ -207,12 +203,18 @@ class RouterOptions:
             )
         names = ("port", "grpc_port", "fleet_port", "ext_proc_port")
         ports = {name: getattr(self, name) for name in names}
-        check_ports_differ(ports | {"page_port": self.page.page_port})
+        ports |= {"page_port": self.page.page_port}
+        check_ports_differ(ports | {"fleet_metrics_port": self.aside.fleet_metrics_port})
 
     @property
     def workers_port(self) -> int:
         """Where workers join."""
         return self.grpc_port if self.fleet_port is None else self.fleet_port
+
+    @property
+    def workers_host(self) -> str:
+        """Where workers join, and metrics are told."""
+        return self.aside.fleet_host or self.host
 
     @property
     def ignores_unknown_fields(self) -> bool:

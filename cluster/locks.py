@@ -8,8 +8,8 @@ On loopback no lock is needed. Elsewhere a process that has none for one of its 
 start, unless --insecure is said. With --tls-cert alone a router starts: nobody reads along, and
 anybody may ask, so that it warns of it.
 
-Clients and the fleet do not show each other certificates of one authority: where either has some,
-a router has a port for each.
+Clients and the fleet share a port on loopback alone, and only without certificates: they do not
+show each other those of one authority. The fleet's has an address of its own where that is named.
 """
 
 from __future__ import annotations
@@ -28,18 +28,24 @@ _FLEETS_LOCK = f"give all processes of the fleet one {JOIN_TOKEN}, or {FLEET_TLS
 
 def check_router(options: RouterOptions) -> None:
     """Raises ConfigError naming each port that strangers could use, and what locks it."""
-    _check_apart(options)
+    _check_sharing(options)
     _check_page(options)
-    if options.insecure or is_loopback(options.host):
+    if options.insecure:
         return
-    if options.api_keys is None and options.tls.tls_cert is None:
+    if not is_loopback(options.host) and not _are_clients_locked(options):
         ports = {"--port": options.port, "--grpc-port": options.grpc_port}
         if options.ext_proc_port is not None:
             ports["--ext-proc-port"] = options.ext_proc_port
         raise _open_to_strangers(options.host, ports, _CLIENTS_LOCK)
-    if not _is_fleet_locked():
+    if not is_loopback(options.workers_host) and not _is_fleet_locked():
         flag = "--grpc-port" if options.fleet_port is None else "--fleet-port"
-        raise _open_to_strangers(options.host, {flag: options.workers_port}, _FLEETS_LOCK)
+        raise _open_to_strangers(options.workers_host, {flag: options.workers_port}, _FLEETS_LOCK)
+    _check_apart(options)
+
+
+def has_strangers(options: RouterOptions) -> bool:
+    """Whether somebody may come to the clients' port who is to know nothing of the fleet."""
+    return options.api_keys is not None or not (options.insecure or is_loopback(options.host))
 
 
 def warning_of_strangers(options: RouterOptions) -> str | None:
@@ -64,15 +70,42 @@ def check_worker(options: WorkerOptions) -> None:
 
 
 def needs_fleet_port(options: RouterOptions) -> bool:
-    """Whether the fleet and clients cannot share one."""
+    """Whether the fleet and clients do not share one."""
+    is_near = is_loopback(options.host) and options.aside.fleet_host is None
+    return not is_near or _show_certificates(options)
+
+
+def _show_certificates(options: RouterOptions) -> bool:
     return has_fleet_tls() or options.tls.tls_cert is not None
+
+
+def _are_clients_locked(options: RouterOptions) -> bool:
+    return options.api_keys is not None or options.tls.tls_cert is not None
+
+
+def _check_sharing(options: RouterOptions) -> None:
+    """Of what makes it impossible, whoever is kept away by whom."""
+    if options.fleet_port is not None:
+        return
+    if _show_certificates(options):
+        raise ConfigError(
+            f"--grpc-port {options.grpc_port} cannot be of clients and of the fleet where "
+            f"certificates are shown (--tls-cert, {FLEET_TLS}): give the fleet a --fleet-port",
+            param="fleet_port",
+        )
+    if options.aside.fleet_host is not None:
+        raise ConfigError(
+            f"--fleet-host {options.aside.fleet_host} is of --fleet-port: give the fleet one",
+            param="fleet_port",
+        )
 
 
 def _check_apart(options: RouterOptions) -> None:
     if options.fleet_port is None and needs_fleet_port(options):
         raise ConfigError(
-            f"--grpc-port {options.grpc_port} cannot be of clients and of the fleet where "
-            f"certificates are shown (--tls-cert, {FLEET_TLS}): give the fleet a --fleet-port",
+            f"--grpc-port {options.grpc_port} would be the fleet's and that of all who reach "
+            f"{options.host}: give the fleet a --fleet-port, at a --fleet-host that clients do not "
+            "reach where there is one, or say --insecure where the network keeps strangers away",
             param="fleet_port",
         )
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry
 from starlette.routing import Route, Router
 
 from cluster.join_token import own_token
 from router.api.adapter_endpoints import AdapterBodies, AdapterEndpoint
 from router.api.generation_endpoint import GenerationEndpoint, HttpContext
 from router.api.http.direct_paths import DirectPaths
-from router.api.http.front_door import LOAD_PATH, UNLOAD_PATH, FrontDoor
+from router.api.http.front_door import (
+    LOAD_PATH,
+    METRICS_PATH,
+    UNLOAD_PATH,
+    VERSION_PATH,
+    FrontDoor,
+)
 from router.api.named_endpoint import NamedEndpoint
 from router.api.pooling_endpoint import PoolingEndpoint
 from router.api.reading.chat_reader import ChatReader
@@ -20,21 +25,17 @@ from router.api.reading.messages_reader import CountReader, MessagesReader
 from router.api.reading.responses_reader import ResponsesReader
 from router.api.reading.score_reader import RerankReader, ScoreReader
 from router.api.reading.tokenize_reader import TokenizeReader
-from router.api.status_endpoints import Readiness, StatusEndpoints
+from router.api.status_endpoints import StatusEndpoints
 from router.api.text_endpoint import TextEndpoint
 from router.control.adapter_orders import AdapterOrders
 from router.front.doors import DoorContext
 
 
 def build_app(
-    door: DoorContext,
-    readiness: Readiness,
-    registry: CollectorRegistry,
-    adapter_orders: AdapterOrders | None = None,
+    door: DoorContext, status: StatusEndpoints, adapter_orders: AdapterOrders | None = None
 ) -> FrontDoor:
     """All endpoints behind one front door. `adapter_orders`: None: no adapters are loaded here."""
     context, model, lenient = HttpContext(door), door.model, door.ignores_unknown
-    status = StatusEndpoints(door, readiness, registry)
     chat = GenerationEndpoint(context, ChatReader(model, ignores_unknown=lenient))
     completion = GenerationEndpoint(context, CompletionReader(model, ignores_unknown=lenient))
     messages = NamedEndpoint(context, MessagesReader(model, ignores_unknown=lenient))
@@ -61,8 +62,8 @@ def build_app(
         Route("/health", status.health, methods=["GET"]),
         Route("/ping", status.health, methods=["GET", "POST"]),
         Route("/live", status.live, methods=["GET"]),
-        Route("/metrics", status.metrics, methods=["GET"]),
-        Route("/version", status.version, methods=["GET"]),
+        Route(METRICS_PATH, status.metrics, methods=["GET"]),
+        Route(VERSION_PATH, status.version, methods=["GET"]),
     ]
     routes += _adapter_routes(context, adapter_orders)
     direct = {"/v1/chat/completions": chat, "/v1/completions": completion}

@@ -15,7 +15,8 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
-from cluster.locks import check_router, warning_of_strangers
+from cluster.join_token import own_token
+from cluster.locks import check_router, has_strangers, warning_of_strangers
 from cluster.logs import get_logger
 from cluster.process.background import Background
 from cluster.process.freed_memory import FreedMemory
@@ -26,10 +27,10 @@ from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import RpcServer
 from cluster.tls.clients import clients_certificates
-from cluster.tls.servers import fleet_credentials, server_credentials
-from cluster.tls.watched import WatchedCertificates
 from cluster.world import World
 from router.api.http.server import HttpServer
+from router.api.metrics_listener import metrics_server
+from router.api.status_endpoints import StatusEndpoints
 from router.app import build_app
 from router.control.adapter_orders import AdapterOrders
 from router.control.route_prices import PromptReader
@@ -40,13 +41,14 @@ from router.front.doors import DoorContext
 from router.front.keeping import Keeping
 from router.front.limits import Descriptors, shared_descriptors
 from router.front.operator_prompts import OperatorPrompts
+from router.front.operators import OperatorsPages
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
 from router.front.tenancy import Tenancy
 from router.front.text_work import TextWork
-from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
-from router.grpc_front.public_port import PublicPort
+from router.grpc_front.grpc_door import GrpcDoor
+from router.grpc_front.ports import grpc_ports, public_port_of
 from router.page.listener import PageListener
 from router.picker.picker_port import picker_of
 from router.store.shared_store import SharedStore
@@ -57,8 +59,6 @@ from router.telemetry.store_metrics import watch_store
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
 READINESS_INTERVAL_S = 0.25
-SLACK_BYTES = 1024 * 1024
-"""Over the limit of a request, a gRPC message is still received, to be refused in our own words."""
 _log = get_logger("router")
 
 
@@ -178,8 +178,12 @@ class RouterProcess:
             self._tracing.tracing.start()
         closers.push_async_callback(self._texts.close)
         await self._texts.start()
-        http = self._http_server()
+        status = StatusEndpoints(self._door, self._readiness, self._workers.registry)
+        http = self._http_server(status)
         closers.push_async_callback(http.stop)
+        metrics = self._metrics_server(status)
+        if metrics is not None:
+            closers.push_async_callback(metrics.stop)
         closers.push_async_callback(self._grpc.stop, STOP_GRACE_S)
         self._workers.register(self._grpc.fleets, OperatorPrompts(self._door.pipeline))
         grpc_port = await self._grpc.start()
@@ -191,6 +195,8 @@ class RouterProcess:
         closers.push_async_callback(self._workers.close)
         await self._workers.start()
         await http.start()
+        if metrics is not None:
+            await metrics.start()
         background = self._new_background()
         closers.push_async_callback(background.close)
         background.need("grpc-readiness", self._follow_readiness())
@@ -202,16 +208,23 @@ class RouterProcess:
         if self._keeping is not None:
             background.keep("resumable streams", self._keeping.behind.run)
         background.keep("freed memory", FreedMemory(self._world.sleep).keep_low)
-        self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
+        self._announce(Addresses(self._at(http.port), self._at(grpc_port)), metrics)
 
     def _new_background(self) -> Background:
         on_loss = self.stop_requests.on_loss
         return Background(on_loss, clock=self._world.clock, sleep=self._world.sleep)
 
-    def _http_server(self) -> HttpServer:
-        app = build_app(self._door, self._readiness, self._workers.registry, self._adapter_orders)
+    def _metrics_server(self, status: StatusEndpoints) -> HttpServer | None:
+        """None where Prometheus asks at the clients' port."""
+        options, port = self._options, self._options.aside.fleet_metrics_port
+        if port is None:
+            return None
+        on_loss, share = self.stop_requests.on_loss, self._door.share
+        return metrics_server(status, options.workers_host, port, on_loss=on_loss, share=share)
+
+    def _http_server(self, status: StatusEndpoints) -> HttpServer:
         return HttpServer(
-            app,
+            build_app(self._door, status, self._adapter_orders),
             self._options.host,
             self._options.port,
             self._door.door_limits,
@@ -230,6 +243,7 @@ class RouterProcess:
             bodies=bodies_of(options, world),
             times=times_of(options, world),
             keyring=self._tenancy.keyring,
+            pages=OperatorsPages(has_strangers=has_strangers(options), token=own_token()),
             ignores_unknown=options.ignores_unknown_fields,
             resumption=None if self._keeping is None else self._keeping.resumption,
             tracing=self._tracing,
@@ -238,9 +252,10 @@ class RouterProcess:
 
     def _grpc_door(self, descriptors: Descriptors, passing: Passing | None) -> GrpcDoor:
         options, door = self._options, self._door
-        ports, port = _grpc_ports(options, self._certificates), _port_of(options, descriptors)
+        ports = grpc_ports(options, self._certificates)
+        port = public_port_of(options, descriptors)
         picker = picker_of(options, door, passing, port, ports[0].credentials)
-        return GrpcDoor(options.host, ports, port, door, self._world, picker)
+        return GrpcDoor(ports, port, door, self._world, picker)
 
     async def _follow_readiness(self) -> None:
         """gRPC health says what /health says."""
@@ -248,8 +263,13 @@ class RouterProcess:
             await self._grpc.set_ready(self._readiness.why_not_ready() is None)
             await self._world.sleep(READINESS_INTERVAL_S)
 
-    def _announce(self, addresses: Addresses) -> None:
+    def _announce(self, addresses: Addresses, metrics: HttpServer | None) -> None:
+        options = self._options
         facts = {"grpc": addresses.grpc, "model": self._model.name}
+        if options.fleet_port is not None:
+            facts["fleet"] = f"{options.workers_host}:{options.fleet_port}"
+        if metrics is not None:
+            facts["metrics"] = f"{options.workers_host}:{metrics.port}"
         if self._page is not None:
             facts["page"] = self._page.url
         _log.info("ready", http=addresses.http, **facts)
@@ -266,26 +286,3 @@ class RouterProcess:
 
     def _at(self, port: int) -> str:
         return f"{self._options.host}:{port}"
-
-
-def _grpc_ports(
-    options: RouterOptions, certificates: WatchedCertificates | None
-) -> tuple[GrpcPort, GrpcPort | None]:
-    """Everybody's, and the fleet's. Raises ConfigError for certificates that are of no use."""
-    of_clients = None if certificates is None else server_credentials(certificates)
-    everybodys = GrpcPort(options.grpc_port, of_clients)
-    if options.fleet_port is None:
-        return everybodys, None
-    return everybodys, GrpcPort(options.fleet_port, fleet_credentials())
-
-
-def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
-    """As many bytes of messages as of bodies, and as many calls as connections."""
-    max_message_bytes = options.max_body_bytes + SLACK_BYTES
-    return PublicPort(
-        max_message_bytes=max_message_bytes,
-        max_receiving=max(1, options.max_bodies_bytes // max_message_bytes),
-        receive_timeout_s=options.header_timeout_s,
-        max_streams=descriptors.http,
-        max_connections=descriptors.grpc // (1 if options.fleet_port is None else 2),
-    )

@@ -21,6 +21,7 @@ from router.api.reading.answer_size import fitting
 from router.api.reading.plan import AnswerOptions, BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.api.stream_again import EVENT_HEADER, ToldStream, check_resumable, rest_asked_for
+from router.dispatch.stream import Newcomer
 from router.dispatch.time_limits import TimeLimits
 from router.front.body_account import HeldBody
 from router.front.doors import DoorContext
@@ -30,6 +31,7 @@ from router.front.generation_request import GenerationRequest
 from router.front.pipeline import check_scored
 from router.front.prepared_generation import PreparedGeneration
 from router.front.resumption import Resumable
+from router.resume.place import is_of_ours
 from router.telemetry.request_trace import RequestTrace
 from router.tenants.tenant import Tenant
 
@@ -45,11 +47,19 @@ class HttpContext:
     door: DoorContext
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send, answer: Answering) -> None:
+    async def serve(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        answer: Answering,
+        check: Callable[[Exchange], None] = lambda exchange: None,
+    ) -> None:
         """Lets a request in, within what the door admits and holds, reads its body and has it
-        answered for as long as the client is there."""
+        answered for as long as the client is there. `check` raises what its head is enough for."""
         exchange = Exchange(scope, receive, send, self.door.door_limits)
         with self.door.in_flight.admit(), self.door.bodies.open(exchange.caller) as held:
+            check(exchange)
             body = await exchange.read_json_body(held, self.door.share)
             await exchange.until_disconnect(answer(exchange, body, held))
 
@@ -63,7 +73,15 @@ class GenerationEndpoint:
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._context.serve(scope, receive, send, self._run)
+        await self._context.serve(scope, receive, send, self._run, self._check_room)
+
+    def _check_room(self, exchange: Exchange) -> None:
+        """Not of who wants the rest of a stream: that may be there without anybody's work."""
+        if (event_id := exchange.header(EVENT_HEADER)) and is_of_ours(event_id):
+            return
+        limits = self._time_limits(exchange, None)
+        newcomer = Newcomer(exchange.request_id, exchange.tenant, limits)
+        self._door.pipeline.check_room(newcomer)
 
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
         if event_id := rest_asked_for(exchange.header(EVENT_HEADER), body):

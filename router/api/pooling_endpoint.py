@@ -9,6 +9,7 @@ from router.api.generation_endpoint import HttpContext
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
+from router.dispatch.stream import Newcomer
 from router.dispatch.time_limits import TimeLimits
 from router.front.body_account import HeldBody
 from router.front.pairs import num_chars_of_all
@@ -30,7 +31,12 @@ class PoolingEndpoint:
         self._prompts = PooledPrompts(context.door.model, context.door.pipeline)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._context.serve(scope, receive, send, self._run)
+        await self._context.serve(scope, receive, send, self._run, self._check_room)
+
+    def _check_room(self, exchange: Exchange) -> None:
+        limits = self._limits(exchange, None)
+        newcomer = Newcomer(exchange.request_id, exchange.tenant, limits, is_pooled=True)
+        self._door.pipeline.check_room(newcomer)
 
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
         read = await self._read(exchange, body)

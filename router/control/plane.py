@@ -113,8 +113,8 @@ class FleetPlane:
         self.source = self._new_dispatcher(rules)
         watched = (self.fleet, estimates, self.lines, self.metrics)
         self._watching = Watching(*watched, options.budgets, world.clock)
-        not_whole = self._why_circle_is_not_whole
-        self._first_look = FirstLook(self.fleet, self._followers, world.clock, not_whole)
+        parts = (self.fleet, self._followers, world.clock, options.snapshot_wait_s)
+        self._first_look = FirstLook(*parts, self._why_circle_is_not_whole)
         self._service = self._membership_service(options, own, awake)
 
     @property

@@ -14,6 +14,7 @@ here, where tenants have shares, and not in engines.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -22,14 +23,14 @@ from cluster.errors import DeadlineExceeded
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import Room
-from router.dispatch.in_line import InLine
+from router.dispatch.in_line import InLine, check_wait
 from router.dispatch.line_search import LineSearch
 from router.dispatch.next_look import NextLook
 from router.dispatch.pace import Pace
 from router.dispatch.pricings import Pricings
 from router.dispatch.running_places import RunningPlaces
 from router.dispatch.turned_away import queue_full, too_late
-from router.fairness.line import Line
+from router.fairness.line import Line, Ticket
 from router.fairness.shares import Bill, Shares
 from router.fleet.held_room import HeldRoom
 from router.tenants.priority import NUM_LEVELS, Priority
@@ -153,7 +154,7 @@ class Admission:
         waiter = InLine.of(asked)
         gives_way = self._gives_way_to(waiter)
         num_before = self._line.num_before(waiter)
-        line_s = (num_before + 1) * (self._pace.gap_s or 0.0)
+        line_s = self._line_s(num_before)
         asked.arrival.waits(num_before, self.num_queued, 1000 * line_s, self._places.lacks)
         outlook = waiter.foretold(line_s)
         if gives_way is not None:
@@ -171,15 +172,38 @@ class Admission:
             self._withdraw(waiter)
             raise
 
+    def check_room(
+        self, tenant: str, priority: Priority, weight: float, deadline: Deadline | None
+    ) -> None:
+        """Of one that is not read yet. Raises QueueFull and Hopeless where `admit` would now,
+        whatever it is. `deadline`: the latest that it may have; None: that is not known."""
+        if not self._line.num_waiting:
+            return
+        due_s = math.inf if deadline is None else deadline.at_s
+        newcomer = Ticket(tenant=tenant, level=priority.level, weight=weight, due_s=due_s)
+        if self._is_full:
+            self._last_of_all(newcomer)
+        if deadline is not None:
+            check_wait(None, self._line_s(self._line.num_before(newcomer)), deadline)
+
+    def _line_s(self, num_before: float) -> float:
+        """Until one that so many are before has its turn."""
+        return (num_before + 1) * (self._pace.gap_s or 0.0)
+
     def _gives_way_to(self, newcomer: InLine) -> InLine | None:
         """Who leaves the line for it; None: there is room for all. Raises QueueFull where it would
         be itself, before anything is computed for it."""
         if newcomer.asked.bill is not None or not self._is_full:
             return None
+        last = self._last_of_all(newcomer)
+        assert isinstance(last, InLine)
+        return last
+
+    def _last_of_all(self, newcomer: Ticket) -> Ticket:
+        """Who leaves a full line for it. Raises QueueFull where it would be itself."""
         last = self._line.last(newcomer)
         if last is newcomer:
             raise queue_full(self._line.num_waiting, self.wait_s)
-        assert isinstance(last, InLine)
         return last
 
     @property

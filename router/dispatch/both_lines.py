@@ -48,7 +48,11 @@ class BothLines:
 
     def of(self, request: RoutedRequest) -> Admission:
         """Where a request waits."""
-        if request.pool is None or self.pooled is None:
+        return self.line(is_pooled=request.pool is not None)
+
+    def line(self, *, is_pooled: bool) -> Admission:
+        """Where those wait who want that."""
+        if not is_pooled or self.pooled is None:
             return self.tokens
         return self.pooled
 

@@ -11,12 +11,11 @@ A request ends once: with Completed, with one error, or because the caller close
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 
 from cluster.errors import (
     ContextTooLong,
-    NotReady,
     NoWorker,
     SplitserveError,
 )
@@ -26,7 +25,7 @@ from cluster.process.loop_share import LoopShare
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import AttemptRules, Attempts
 from router.dispatch.both_lines import BothLines
-from router.dispatch.chronicle import Chronicle, outcome_of
+from router.dispatch.chronicle import Chronicle
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
@@ -38,6 +37,7 @@ from router.dispatch.last_word import summed_up, summed_up_alone
 from router.dispatch.leaving import Others
 from router.dispatch.outlook import Outlook
 from router.dispatch.preemption import GaveWay
+from router.dispatch.reception import Reception
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import prefill_worker_of
@@ -45,6 +45,7 @@ from router.dispatch.sending import Sending
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
+    Newcomer,
     PromptTokens,
     RoutedRequest,
     StreamEvent,
@@ -52,9 +53,6 @@ from router.dispatch.stream import (
 from router.fairness.shares import Bill
 from router.fleet.token_taker import TokenTaker
 from router.telemetry.decisions import Decision
-from router.telemetry.diary import Happening
-from router.telemetry.request_arrival import RequestArrival
-from router.telemetry.request_course import RequestCourse
 from router.text.choice_count import ChoiceCount, new_counts
 
 
@@ -79,6 +77,7 @@ class Dispatcher:
         self._rules = rules
         self._degradation = degradation
         self._chronicle = Chronicle(metrics, fleet.diary)
+        self._reception = Reception(lines, degradation, sending)
         self.in_flight = InFlight()
         self._hedging = Hedging(sending, rules.hedge_after)
         self._share = share
@@ -89,6 +88,10 @@ class Dispatcher:
         metrics.watch_index(lambda: sending.index.num_blocks)
         metrics.watch_retries(lambda: rules.budget.used_share)
 
+    def check_room(self, newcomer: Newcomer) -> None:
+        """See `TokenSource.check_room`."""
+        self._reception.check_room(newcomer)
+
     async def generate(
         self,
         request: RoutedRequest,
@@ -97,7 +100,7 @@ class Dispatcher:
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
         with (
-            self._counted(request),
+            self._reception.counted(request),
             self.in_flight.taken(request) as taken,
             await self._admitted(request := self._degradation.shortened(request)) as place,
             closing(self._journey(request, counts, place)) as journey,
@@ -126,24 +129,16 @@ class Dispatcher:
         """A place for a request that somebody else sends (`passing`), until the block ends; it is
         refused, shortened and kept waiting as all are. Raises as `_admitted`."""
         with (
-            self._counted(request),
+            self._reception.counted(request),
             self.in_flight.taken(request) as taken,
             await self._admitted(request := self._degradation.shortened(request)) as place,
         ):
             yield taken, request, place
-            self._over(request)
+            self._reception.over(request)
 
     async def _admitted(self, request: RoutedRequest) -> AdmissionLease:
         """Its place. Raises QueueFull, Hopeless, and DeadlineExceeded."""
-        course = RequestCourse(request.limits.arrived_s, request.limits.clock())
-        arrival = RequestArrival(
-            request.request_id, request.tenant, request.priority, course=course
-        )
-        self._decisions.came(arrival)
-        if request.trace is not None:
-            request.trace.came(arrival, request.sampling, len(request.token_ids))
-        self._degradation.look(line_s := self._lines.of(request).wait_s)
-        self._degradation.check(request.priority, line_s)
+        self._reception.came(request)
         return await self._placed(request)
 
     async def _placed(self, request: RoutedRequest, bill: Bill | None = None) -> AdmissionLease:
@@ -157,23 +152,6 @@ class Dispatcher:
         if arrival is not None:
             arrival.course.admitted_s = request.limits.clock()
         return place
-
-    @contextmanager
-    def _counted(self, request: RoutedRequest) -> Iterator[None]:
-        """Counts how a request ended, unless it ended well."""
-        try:
-            yield
-        except BaseException as end:
-            self._metrics.requests.labels(outcome := outcome_of(end)).inc()
-            self._decisions.ended(request.request_id, outcome, str(end))
-            self._over(request)
-            if isinstance(end, NotReady):
-                self._metrics.classes.refused(request.priority, end)
-                self._fleet.diary.note(Happening.REFUSED, request.priority, outcome)
-            raise
-        finally:
-            if request.trace is not None:
-                request.trace.over(self._decisions.find(request.request_id), request.limits.clock())
 
     def _journey(
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None, place: AdmissionLease
@@ -292,10 +270,5 @@ class Dispatcher:
         self._decisions.finished(decision.request_id, usage, timing)
         if (trace := journey.request.trace) is not None:
             trace.answered(decision, usage, timing, journey.choices.reasons)
-        self._over(journey.request)
+        self._reception.over(journey.request)
         return Completed(usage, timing)
-
-    def _over(self, request: RoutedRequest) -> None:
-        arrival = self._decisions.arrival_of(request.request_id)
-        if arrival is not None and arrival.course.ended_s is None:
-            arrival.course.ended_s = request.limits.clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from cluster.deadline import Deadline
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.asked import Asked
@@ -51,7 +52,11 @@ class InLine(Ticket):
             return None
         outlook = asked.prospect.outlook()
         if asked.bill is None:
-            behind = (outlook or Outlook()).after(1000 * wait_s)
-            retry_after_s = max(DEFAULT_RETRY_AFTER_S, wait_s)
-            behind.check(behind.most_ms, asked.deadline, retry_after_s)
+            check_wait(outlook, wait_s, asked.deadline)
         return outlook
+
+
+def check_wait(outlook: Outlook | None, wait_s: float, deadline: Deadline) -> None:
+    """Raises Hopeless for who would wait so long, and then take what is foretold, if anything."""
+    behind = (outlook or Outlook()).after(1000 * wait_s)
+    behind.check(behind.most_ms, deadline, max(DEFAULT_RETRY_AFTER_S, wait_s))

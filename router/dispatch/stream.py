@@ -22,7 +22,19 @@ from router.telemetry.decisions import DecisionLog
 from router.telemetry.request_arrival import RequestArrival
 from router.telemetry.request_trace import RequestTrace
 from router.tenants.priority import Priority
+from router.tenants.tenant import Tenant
 from router.text.choice_count import ChoiceCount
+
+
+class Newcomer(msgspec.Struct, frozen=True):
+    """A request that nothing has been read of but its head."""
+
+    request_id: str
+    tenant: Tenant
+    limits: TimeLimits
+    """As its head says them: its body may name a sooner deadline, or one where there is none."""
+    is_pooled: bool = False
+    """An embedding or a score is wanted: it waits in the other line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +232,13 @@ StreamEvent = PromptTokens | ChoiceTokens | Completed
 
 class TokenSource(Protocol):
     """What the front of the router needs: the Dispatcher, or a fake of it in tests."""
+
+    def check_room(self, newcomer: Newcomer) -> None:
+        """Before a request is read. Raises QueueFull and Hopeless where `generate` would now,
+        whatever the request says: its class is not taken, the line is full and it would be last in
+        it, or longer than its time. A request that is refused so is counted, and `generate` not
+        called for it."""
+        ...
 
     def generate(
         self,

@@ -1,7 +1,7 @@
 """A router that has just started learns what its workers have cached before clients come to it.
 
-    no worker yet -> some are there, and not all is known -> all is known, or WITHIN_S -> for ever
-                                                                                          ready
+    no worker yet -> some are there, and not all is known -> all is known, or it has waited -> for
+                                                          for as long as it may     ever ready
 
 Whoever joins later is learned while others are served.
 """
@@ -14,10 +14,6 @@ from cluster.deadline import Clock
 from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
 
-WITHIN_S = 5.0
-"""From the first decode worker that takes work. One that tells nothing holds up nobody for longer:
-what is not known costs prompts their way, and no more."""
-
 
 class FirstLook:
     """Of one router; asked on every probe."""
@@ -27,12 +23,16 @@ class FirstLook:
         fleet: Fleet,
         followers: EventFollowers,
         clock: Clock,
+        wait_s: float,
         why_not_whole: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`why_not_whole`: what other routers know and this one does not, in words."""
+        """`wait_s`: from the first decode worker that takes work. One that tells nothing holds up
+        nobody for longer: what is not known costs prompts their way, and no more. `why_not_whole`:
+        what other routers know and this one does not, in words."""
         self._fleet = fleet
         self._followers = followers
         self._clock = clock
+        self._wait_s = wait_s
         self._why_not_whole = why_not_whole
         self._began_s: float | None = None
         self._is_over = False
@@ -46,7 +46,7 @@ class FirstLook:
         if self._began_s is None:
             self._began_s = self._clock()
         reason = self._why_not_whole() or self._why_not_known()
-        self._is_over = reason is None or self._clock() - self._began_s >= WITHIN_S
+        self._is_over = reason is None or self._clock() - self._began_s >= self._wait_s
         return None if self._is_over else reason
 
     def _why_not_known(self) -> str | None:

@@ -12,6 +12,7 @@ from cluster.process.loop_share import LoopShare
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
 from router.front.limits import DoorLimits
+from router.front.operators import OperatorsPages
 from router.front.pipeline import CompletionPipeline
 from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
@@ -32,6 +33,7 @@ class DoorContext:
     bodies: BodyAccount
     times: DefaultTimes
     keyring: Keyring = field(default_factory=OpenDoor)
+    pages: OperatorsPages = field(default_factory=OperatorsPages)
     ignores_unknown: bool = False
     """Unknown fields of a body over HTTP are left out and told about, instead of refused."""
     resumption: Resumption | None = None

@@ -31,6 +31,7 @@ from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams, in_words
 from router.dispatch.stream import (
     Completed,
+    Newcomer,
     RoutedRequest,
     TokenSource,
 )
@@ -92,6 +93,11 @@ class CompletionPipeline:
     def source(self) -> TokenSource:
         """Who runs requests."""
         return self._source
+
+    def check_room(self, newcomer: Newcomer) -> None:
+        """Before anything of a request is read. Raises QueueFull and Hopeless where it would be
+        refused for the line's sake whatever it says."""
+        self._source.check_room(newcomer)
 
     async def read_large(
         self, door: Door, body: bytes, deadline: Deadline, caller: Caller

@@ -1,15 +1,15 @@
 """The router's gRPC door: a port for everybody and, where the fleet has one of its own, that one.
 
-Clients are answered at both, workers and operators at the fleet's alone. They are servers apart,
-each with its connections and its limits: what clients send to theirs, and however large, is in
-nobody's way at the fleet's.
+Clients are answered at the one and workers and operators at the other, which may have an address of
+its own. They are servers apart, each with its services, its connections and its limits: what
+clients send to theirs, and however large, is in nobody's way at the fleet's.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -28,6 +28,7 @@ class GrpcPort:
 
     number: int
     credentials: grpc.ServerCredentials | None = None
+    host: str = "127.0.0.1"
 
 
 class GrpcDoor:
@@ -35,7 +36,6 @@ class GrpcDoor:
 
     def __init__(
         self,
-        host: str,
         ports: tuple[GrpcPort, GrpcPort | None],
         limits: PublicPort,
         door: DoorContext,
@@ -54,12 +54,10 @@ class GrpcDoor:
             share=door.share,
         )
         everybodys, fleets = ports
-        servers = [public_server(host, everybodys.number, limits, terms, everybodys.credentials)]
+        servers = [_server_at(everybodys, limits, terms)]
+        servers[0].add(add_inference, InferenceService(door), SERVICE_NAME)
         if fleets is not None:
-            own = limits.for_fleet()
-            servers.append(public_server(host, fleets.number, own, terms, fleets.credentials))
-        for server in servers:
-            server.add(add_inference, InferenceService(door), SERVICE_NAME)
+            servers.append(_server_at(fleets, limits.for_fleet(), replace(terms, clients=())))
         self.fleets = servers[-1]
         """Where workers and operators are answered; everybody's where there is no other."""
         self._servers: Sequence[RpcServer] = [*servers, *([] if gateways is None else [gateways])]
@@ -78,3 +76,7 @@ class GrpcDoor:
         """See RpcServer."""
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
         await self._reads.close()
+
+
+def _server_at(port: GrpcPort, limits: PublicPort, terms: CallTerms) -> RpcServer:
+    return public_server(port.host, port.number, limits, terms, port.credentials)

@@ -12,7 +12,7 @@ from cluster.errors import RequestTooLarge, SplitserveError
 from cluster.logs import bind_request, get_logger
 from cluster.rpc import abort
 from protos import inference_pb2
-from router.dispatch.time_limits import TimeLimits
+from router.dispatch.stream import Newcomer
 from router.front.caller import Caller, caller_of
 from router.front.doors import DoorContext
 from router.front.generation_request import ChatPrompt, GenerationRequest, Prompt
@@ -72,7 +72,7 @@ class InferenceService:
     async def _generate(self, received: ReceivedMessage, context: Any) -> None:
         limits = received.limits
         caller = caller_of(context.peer())
-        message, prompt = await self._read(received.take(), caller, limits)
+        message, prompt = await self._read(received, caller)
         ids = request_ids(message.request_id or None, self._door.draw)
         with bind_request(ids.internal):
             if prompt is None:
@@ -81,6 +81,7 @@ class InferenceService:
                 )
                 await self._tell(resumed.prepared, resumed, ids.echoed, context)
                 return
+            self._check_room(ids.internal, received)
             wanted = read_request(
                 message,
                 prompt,
@@ -123,14 +124,22 @@ class InferenceService:
         limits = self._door.door_limits
         return ReaderPatience(limits.reader_timeout_s, limits.clock)
 
+    def _check_room(self, request_id: str, received: ReceivedMessage) -> None:
+        """Before its prompt is anybody's work."""
+        newcomer = Newcomer(request_id, received.tenant, received.limits)
+        self._door.pipeline.check_room(newcomer)
+
     async def _read(
-        self, raw: bytes, caller: Caller, limits: TimeLimits
+        self, received: ReceivedMessage, caller: Caller
     ) -> tuple[inference_pb2.GenerateRequest, Prompt | None]:
-        """No prompt: it is for the rest of another call."""
+        """No prompt: it is for the rest of another call. What is large is refused before anybody
+        has looked into it, its id included."""
+        raw, limits = received.take(), received.limits
         limit = self._door.door_limits.max_body_bytes
         if len(raw) > limit:
             raise RequestTooLarge(f"the message has more than {limit} bytes; shorten the request")
         if len(raw) > LARGE_BODY_BYTES:
+            self._check_room(request_ids(None, self._door.draw).internal, received)
             with self._door.bodies.open(lambda: caller) as held:
                 held.grow_to(len(raw))
                 large = await self._door.pipeline.read_large(

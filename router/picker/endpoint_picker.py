@@ -96,6 +96,7 @@ class EndpointPicker:
 
     async def _answered(self, call: GatewayCall, came: Incoming) -> None:
         with self._door.in_flight.admit():
+            self._intake.check_room(came)
             with self._door.bodies.open(lambda: came.caller) as held:
                 body = await call.body(held)
                 checked = await self._intake.checked(came, body)

@@ -11,6 +11,7 @@ from router.api.plan_reading import plan_of
 from router.api.reading.plan import BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.api.status_endpoints import listed
+from router.dispatch.stream import Newcomer
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import Caller
 from router.front.doors import DoorContext
@@ -71,6 +72,11 @@ class Intake:
             raise InvalidRequest(f"content-encoding is {encoding[:50]!r}; send it uncompressed")
         if head.is_all:
             raise InvalidRequest("the request has no body; send what is to be answered as JSON")
+
+    def check_room(self, came: Incoming) -> None:
+        """Before the body comes. Raises QueueFull and Hopeless, as CompletionPipeline does."""
+        newcomer = Newcomer(came.request_id, came.tenant, self._limits(came, None))
+        self._door.pipeline.check_room(newcomer)
 
     async def checked(self, came: Incoming, body: bytes) -> Checked:
         """Raises InvalidRequest and its kin."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.serve import serve_fleet, with_claimed_ports
-from cluster.common_options import TlsOptions
+from cluster.aside_options import AsideOptions
+from cluster.common_options import PeerOptions, TlsOptions
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.join_token import JOIN_TOKEN
-from cluster.locks import check_router, check_worker, warning_of_strangers
+from cluster.locks import check_router, check_worker, has_strangers, warning_of_strangers
+from cluster.supervisor.worker_reach import reach_on
 from cluster.tls.fleet import FLEET_TLS
 
 TOKEN = "of-this-fleet-alone"
@@ -38,7 +41,7 @@ def test_a_router_that_others_reach_asks_clients_for_keys(
     named = f"--port 8001 and --grpc-port 50052 .* {host}: .*--api-keys.*--insecure"
     with pytest.raises(ConfigError, match=named):
         check_router(RouterOptions(host=host, port=8001, grpc_port=50052))
-    check_router(RouterOptions(host=host, api_keys="keys.json"))
+    check_router(RouterOptions(host=host, api_keys="keys.json", fleet_port=50053))
     tls = TlsOptions(tls_cert="cert.pem", tls_key="key.pem")
     check_router(RouterOptions(host=host, tls=tls, fleet_port=50053))
 
@@ -67,16 +70,53 @@ def test_a_router_that_encrypts_and_asks_for_nothing_warns_that_anybody_may_ask(
 
 
 @pytest.mark.parametrize(
-    ("fleet_port", "named"), [(None, "--grpc-port 50051"), (50053, "--fleet-port 50053")]
+    ("given", "named"),
+    [
+        ({"host": "0.0.0.0", "api_keys": "keys.json"}, "--grpc-port 50051"),
+        ({"host": "0.0.0.0", "api_keys": "keys.json", "fleet_port": 50053}, "--fleet-port 50053"),
+        ({"aside": AsideOptions(fleet_host="0.0.0.0"), "fleet_port": 50053}, "--fleet-port 50053"),
+    ],
 )
 def test_a_router_that_others_reach_asks_its_fleet_for_the_join_token(
-    fleet_port: int | None, named: str, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = RouterOptions(host="0.0.0.0", fleet_port=fleet_port, api_keys="keys.json")
-    with pytest.raises(ConfigError, match=f"{named} would.*{JOIN_TOKEN}.*--insecure"):
-        check_router(options)
+    with pytest.raises(ConfigError, match=f"{named} would.*0.0.0.0.*{JOIN_TOKEN}.*--insecure"):
+        check_router(RouterOptions(**given))
     monkeypatch.setenv(JOIN_TOKEN, TOKEN)
+    check_router(RouterOptions(**{"fleet_port": 50053} | given))
+
+
+def test_clients_and_the_fleet_share_a_port_on_loopback_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(JOIN_TOKEN, TOKEN)
+    with pytest.raises(ConfigError, match=r"--grpc-port 50051 .* 0.0.0.0: give .* --fleet-port"):
+        check_router(RouterOptions(host="0.0.0.0", api_keys="keys.json"))
+    check_router(RouterOptions(api_keys="keys.json"))
+    near = AsideOptions(fleet_host="127.0.0.1")
+    options = RouterOptions(host="0.0.0.0", api_keys="keys.json", fleet_port=50053, aside=near)
     check_router(options)
+    monkeypatch.delenv(JOIN_TOKEN)
+    check_router(options)  # nobody but this machine reaches the fleet's
+    for insecure in (False, True):
+        with pytest.raises(ConfigError, match="--fleet-host 127.0.0.1 is of --fleet-port"):
+            check_router(RouterOptions(aside=near, insecure=insecure))
+
+
+@pytest.mark.parametrize(
+    ("given", "may_come"),
+    [
+        ({}, False),
+        ({"api_keys": "keys.json"}, True),
+        ({"api_keys": "keys.json", "insecure": True}, True),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "0.0.0.0", "insecure": True}, False),
+    ],
+)
+def test_strangers_come_where_keys_are_asked_for_or_others_reach_the_port(
+    given: dict[str, Any], may_come: bool
+) -> None:
+    assert has_strangers(RouterOptions(**given)) is may_come
 
 
 def test_a_worker_that_others_reach_asks_for_the_join_token(
@@ -124,3 +164,39 @@ def test_a_fleet_of_one_machine_takes_a_port_of_its_own_where_certificates_are_s
     router = with_claimed_ports(options).router
     assert router.fleet_port not in (None, 0, router.port, router.grpc_port)
     check_router(router)
+
+
+@pytest.mark.parametrize(
+    ("given", "fleet_host"),
+    [
+        ({}, "127.0.0.1"),
+        ({"aside": AsideOptions(fleet_host="127.0.0.2")}, "127.0.0.2"),
+        ({"advertise_host": "10.0.0.7"}, "0.0.0.0"),
+        ({"launcher": "ray"}, "0.0.0.0"),
+    ],
+)
+def test_a_fleet_of_one_machine_is_spoken_to_on_loopback_whoever_reaches_its_clients_port(
+    given: dict[str, Any], fleet_host: str
+) -> None:
+    aside = given.get("aside", AsideOptions())
+    options = ServeOptions(
+        router=RouterOptions(host="0.0.0.0", port=0, grpc_port=0, api_keys="k.json", aside=aside),
+        peers=PeerOptions(advertise_host=given.get("advertise_host")),
+        launcher=given.get("launcher", "local"),
+    )
+    options = with_claimed_ports(options)
+    router = options.router
+    assert router.fleet_port not in (None, router.port, router.grpc_port)
+    assert (router.workers_host, router.host) == (fleet_host, "0.0.0.0")
+    if fleet_host != "0.0.0.0":
+        assert reach_on(options).router_address(options) == f"{fleet_host}:{router.fleet_port}"
+        assert reach_on(options).listens_on == fleet_host
+
+
+def test_a_port_of_metrics_is_a_free_one_where_it_is_0() -> None:
+    aside = AsideOptions(fleet_metrics_port=0)
+    options = ServeOptions(router=RouterOptions(port=0, grpc_port=0, aside=aside))
+    router = with_claimed_ports(options).router
+    assert router.aside.fleet_metrics_port and router.aside.fleet_host is None
+    with pytest.raises(ConfigError, match="--port and --fleet-metrics-port are both 8000"):
+        RouterOptions(aside=AsideOptions(fleet_metrics_port=8000))

@@ -70,7 +70,7 @@ class Release:
 def _members_at(address: str) -> dict[str, int]:
     """Empty where nobody answers."""
     try:
-        page = httpx.get(f"http://{address}:8000/metrics", trust_env=False).text
+        page = httpx.get(f"http://{address}:9400/metrics", trust_env=False).text
     except httpx.HTTPError:
         return {}
     found = re.findall(r'^splitserve_members\{role="(\w+)"\} ([0-9]+)', page, re.MULTILINE)

@@ -151,6 +151,9 @@ def _of_kubernetes(manifest: Manifest) -> list[Manifest]:
     ]
 
 
+PROMETHEUS: Manifest = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
+
+
 def test_what_others_define_is_asked_for_only_where_it_was_asked_for() -> None:
     foreign = {"Certificate", "PodMonitor"}
     assert not foreign & {m["kind"] for m in rendered().manifests}
@@ -158,6 +161,30 @@ def test_what_others_define_is_asked_for_only_where_it_was_asked_for() -> None:
     assert rendered(None, "--api-versions", "monitoring.coreos.com/v1/PodMonitor").kind(
         "PodMonitor"
     )
+
+
+@pytest.mark.parametrize("values", [{}, CERTIFICATES], ids=["plain", "certificates"])
+def test_prometheus_asks_routers_and_workers_at_one_port_that_no_client_s_service_has(
+    values: Manifest,
+) -> None:
+    monitored = {**values, "metrics": {"podMonitor": {"enabled": True}}}
+    release = rendered(monitored | {"networkPolicy": {"metrics": [PROMETHEUS]}})
+    (endpoint,) = release.kind("PodMonitor")["demo"]["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "metrics", "interval": "15s"}
+    for name in release.kind("Deployment"):
+        (container,) = release.pods[name]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["metrics"] == 9400, name
+    for service in release.kind("Service").values():
+        assert "metrics" not in {port["targetPort"] for port in service["spec"].get("ports", [])}
+    for name in ("demo-router", "demo-workers"):
+        rules = release.kind("NetworkPolicy")[name]["spec"]["ingress"]
+        (rule,) = [
+            each
+            for each in rules
+            if {"port": "metrics", "protocol": "TCP"} in each.get("ports", [])
+        ]
+        assert rule["from"] == [PROMETHEUS]
 
 
 @pytest.mark.parametrize("readies", [WARM, READ_ONLY], ids=["warm-up", "read-only cache"])
@@ -267,6 +294,7 @@ def test_every_process_accepts_what_it_is_told_and_has_its_locks(
             router = load_options(RouterOptions, environ=environ)
             check_router(router)
             assert router.fleet_port == 50052
+            assert router.aside.fleet_metrics_port == 9400
         elif name == "demo-planner":
             planner = load_options(PlannerOptions, environ=environ)
             assert planner.router == "dns+demo-routers:50052"

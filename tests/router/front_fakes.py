@@ -13,18 +13,20 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from cluster.errors import InvalidRequest
+from cluster.errors import InvalidRequest, QueueFull
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.models.pooling import Pooling
 from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
 from cluster.process.loop_share import LoopShare
 from router.api.http.server import HttpServer
+from router.api.status_endpoints import StatusEndpoints
 from router.app import build_app
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
+    Newcomer,
     PromptTokens,
     RoutedRequest,
     StreamEvent,
@@ -249,6 +251,14 @@ class FakeSource:
     num_closed: int = 0
     finished: list[int] = field(default_factory=list)
     """Choices that the front has had enough of, in order."""
+    full: QueueFull | None = None
+    """What newcomers are told; None: there is room for them."""
+    newcomers: list[Newcomer] = field(default_factory=list)
+
+    def check_room(self, newcomer: Newcomer) -> None:
+        self.newcomers.append(newcomer)
+        if self.full is not None:
+            raise self.full
 
     def finish(self, choice: int, *, is_last: bool) -> None:
         self.finished.append(choice)
@@ -406,7 +416,7 @@ async def running_front(
         ignores_unknown=ignores_unknown,
         resumption=resumption_over(pipeline) if keeps_streams else None,
     )
-    app = build_app(door, readiness, CollectorRegistry())
+    app = build_app(door, StatusEndpoints(door, readiness, CollectorRegistry()))
     server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append, share=door.share)
     port = server.port
     await server.start()

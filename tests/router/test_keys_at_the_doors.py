@@ -11,6 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from cluster.errors import ConfigError
+from cluster.join_token import JOIN_TOKEN
 from cluster.rpc import open_channel
 from protos import inference_pb2, inference_pb2_grpc
 from router.tenants.api_key import KeyTerms, new_key
@@ -19,6 +20,7 @@ from router.tenants.limits import LEAST_BURST
 from tests.router.front_fakes import MODEL, says
 from tests.router.test_router_process import Running, running_router
 
+TOKEN = "of-this-fleet-alone"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
 COMPLETIONS = "/v1/chat/completions"
 
@@ -87,8 +89,8 @@ async def test_a_stranger_learns_nothing_on_any_path(keys: Keys, path: str) -> N
         for answer in (await stranger.get(url), await stranger.post(url, content=b"{")):
             assert answer.status_code == 401
             assert MODEL not in answer.text
-        for operators in ("/live", "/health", "/ping", "/version", "/metrics"):
-            assert (await stranger.get(operators)).status_code == 200
+        for probe in ("/live", "/health", "/ping"):
+            assert (await stranger.get(probe)).status_code == 200
 
 
 async def test_over_grpc_a_key_is_metadata(keys: Keys) -> None:
@@ -160,7 +162,10 @@ async def test_tokens_are_reserved_settled_and_told_in_openai_s_headers(keys: Ke
         assert again.status_code == 200, "what was not made has been given back"
 
 
-async def test_who_has_no_tokens_left_is_refused_before_its_body_is_read(keys: Keys) -> None:
+async def test_who_has_no_tokens_left_is_refused_before_its_body_is_read(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JOIN_TOKEN, TOKEN)
     key = keys.add("acme", budget_tokens=3.0, budget_period_s=1000.0)
     async with (
         running_router(says("Hello"), api_keys=str(keys.path)) as router,
@@ -174,7 +179,8 @@ async def test_who_has_no_tokens_left_is_refused_before_its_body_is_read(keys: K
         assert 900 <= int(refused.headers["retry-after"]) <= 1500
         assert refused.headers["x-ratelimit-remaining-budget"] == "0"
         counted = 'splitserve_limited_requests_total{class="standard",limit="budget"} 1.0'
-        assert counted in (await client.get("/metrics")).text
+        async with http(router, TOKEN) as operator:
+            assert counted in (await operator.get("/metrics")).text
 
 
 async def test_a_key_that_is_revoked_while_the_router_runs_is_refused(keys: Keys) -> None:

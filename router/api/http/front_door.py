@@ -26,10 +26,14 @@ MAX_PATH_CHARS = 200
 """Of a path in a log line or an answer."""
 MESSAGES_PATH = "/v1/messages"
 """Of Anthropic's API: its errors have a shape of their own."""
-OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"})
+PROBES = frozenset({"/health", "/ping", "/live"})
+"""They need no key wherever they are asked, and tell nobody's name."""
+METRICS_PATH = "/metrics"
+VERSION_PATH = "/version"
+OPERATOR_PATHS = PROBES | {METRICS_PATH, VERSION_PATH}
+"""Answered in a crowd as well."""
 LOAD_PATH, UNLOAD_PATH = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 """Of operators too, who show the fleet's token there in place of a key."""
-_WITHOUT_KEY = OPERATOR_PATHS | {LOAD_PATH, UNLOAD_PATH}
 
 
 class FrontDoor:
@@ -66,12 +70,25 @@ class FrontDoor:
                 await self._answer(scope, delivery, internal_error())
 
     async def _let_in(self, scope: Scope) -> None:
-        """Operators' paths need no key: they tell nothing of requests, or ask for more."""
-        if scope["path"] not in _WITHOUT_KEY:
-            tenant = self._door.who_asks(_key_in(scope))
-            scope["state"]["tenant"] = tenant  # known to the answer, if it is a refusal too
-            if tenant.account is not None:
-                await tenant.account.enter()
+        """Operators' pages are for operators, wherever strangers come; clients with a key may know
+        the version."""
+        path = scope["path"]
+        if path in OPERATOR_PATHS:
+            self._check_pages(path, _key_in(scope))
+            return
+        if path in (LOAD_PATH, UNLOAD_PATH):
+            return  # the endpoint asks for more than a key
+        tenant = self._door.who_asks(_key_in(scope))
+        scope["state"]["tenant"] = tenant  # known to the answer, if it is a refusal too
+        if tenant.account is not None:
+            await tenant.account.enter()
+
+    def _check_pages(self, path: str, shown: str | None) -> None:
+        pages = self._door.pages
+        if path == METRICS_PATH:
+            pages.check(shown)
+        elif path == VERSION_PATH and not pages.are_open_to(shown):
+            self._door.who_asks(shown)
 
     async def _answer(self, scope: Scope, delivery: Delivery, error: SplitserveError) -> None:
         row = status_of(error)

@@ -15,6 +15,7 @@ from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import Unreserved
 from router.dispatch.outlook import Outlook
 from router.fleet.need import Need
+from router.tenants.priority import Priority
 from tests.manual_clock import ManualClock
 from tests.router.fake_decode_worker import until
 
@@ -129,6 +130,11 @@ async def test_a_wait_that_would_outlast_the_deadline_is_refused_at_once() -> No
     told = {"queue_ms": 10_000.0, "prefill_ms": 3000.0, "transfer_ms": 500.0}
     assert caught.value.details == {**told, "deadline_ms": 15_000.0}
     assert caught.value.retry_after_s == 10.0
+    unread = ("", Priority.STANDARD, 1.0)
+    for bearable in (Deadline.after(7.0, clock), None):
+        admission.check_room(*unread, bearable)
+    with pytest.raises(Hopeless, match="queue 5000, prefill 0, transfer 0"):
+        admission.check_room(*unread, Deadline.after(6.0, clock))  # it would be the first, by now
     lease.release()
     (await tasks[3]).release()
     assert (admission.num_running, admission.num_queued) == (0, 0)

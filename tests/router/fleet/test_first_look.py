@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from router.fleet.first_look import WITHIN_S, FirstLook
+from router.fleet.first_look import FirstLook
 from tests.manual_clock import ManualClock
 from tests.router.dispatch_bench import collect, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker, until
 from tests.router.planes import prefill_member
+
+WAIT_S = 7.0
 
 
 async def test_a_router_is_ready_once_all_its_workers_have_told_what_they_have_cached() -> None:
@@ -29,13 +31,13 @@ async def test_a_router_is_ready_once_all_its_workers_have_told_what_they_have_c
 async def test_a_worker_that_tells_nothing_holds_up_nobody_for_long() -> None:
     clock = ManualClock()
     async with router(FakeDecodeWorker()) as plane:
-        look = FirstLook(plane.fleet, plane._followers, clock)
+        look = FirstLook(plane.fleet, plane._followers, clock, WAIT_S)
         silent = prefill_member(
             kv_events_address="tcp://127.0.0.1:9", kv_replay_address="tcp://127.0.0.1:9"
         )
         await plane.store.join(silent)
         assert look.why_not_ready() == "what 1 of 1 workers have cached is not known yet"
-        clock.advance(WITHIN_S - 0.1)
+        clock.advance(WAIT_S - 0.1)
         assert look.why_not_ready() is not None
         clock.advance(0.1)
         assert look.why_not_ready() is None
@@ -44,9 +46,9 @@ async def test_a_worker_that_tells_nothing_holds_up_nobody_for_long() -> None:
 async def test_workers_that_other_routers_have_are_waited_for_as_long() -> None:
     clock, missing = ManualClock(), ["2 workers of other routers have not joined here"]
     async with router(FakeDecodeWorker()) as plane:
-        look = FirstLook(plane.fleet, plane._followers, clock, lambda: missing[0])
+        look = FirstLook(plane.fleet, plane._followers, clock, WAIT_S, lambda: missing[0])
         assert look.why_not_ready() == missing[0]
-        look_on = FirstLook(plane.fleet, plane._followers, clock, lambda: None)
+        look_on = FirstLook(plane.fleet, plane._followers, clock, WAIT_S, lambda: None)
         assert look_on.why_not_ready() is None
-        clock.advance(WITHIN_S)
+        clock.advance(WAIT_S)
         assert look.why_not_ready() is None

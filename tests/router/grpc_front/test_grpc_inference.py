@@ -97,7 +97,7 @@ async def running_grpc(
     max_streams = int(door.door_limits.max_connections)
     public = PublicPort(**{"max_message_bytes": 1 << 20, "max_streams": max_streams, **numbers})
     ports = GrpcPort(0), None if fleet_port is None else GrpcPort(fleet_port)
-    grpc_door = GrpcDoor("127.0.0.1", ports, public, door, World())
+    grpc_door = GrpcDoor(ports, public, door, World())
     port = await grpc_door.start()
     target = f"127.0.0.1:{port}"
     channel = open_channel(target)
@@ -393,17 +393,23 @@ async def answers_of(call: Any) -> list[Any]:
     return [answer async for answer in call]
 
 
-async def test_at_the_fleet_s_own_port_nothing_large_is_received() -> None:
+async def test_at_the_fleet_s_own_port_nothing_large_is_received_and_no_client_answered() -> None:
     apart = claimed_port("127.0.0.1", 0, flag="--fleet-port")
     async with (
         running_grpc(says("ok"), fleet_port=apart) as front,
         open_channel(f"127.0.0.1:{apart}") as fleet,
     ):
         stub = inference_pb2_grpc.InferenceStub(fleet)
-        assert await answers_of(stub.Generate(text_request()))
-        large = text_request("x" * CONTROL_MESSAGE_BYTES)
-        status, code, _ = await failure_of(stub.Generate(large))
-        assert (status, code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "")
+        for text in ("Hi", "x" * CONTROL_MESSAGE_BYTES):
+            status, _, _ = await failure_of(stub.Generate(text_request(text)))
+            assert status is grpc.StatusCode.UNIMPLEMENTED
+        question = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
+        missing = health_pb2_grpc.HealthStub(fleet).Check(question)
+        assert await missing.code() is grpc.StatusCode.NOT_FOUND
+        ask = health_pb2_grpc.HealthStub(fleet).Check
+        large = health_pb2.HealthCheckRequest(service="x" * CONTROL_MESSAGE_BYTES)
+        assert await ask(large).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert front.source.requests == []
         assert await answers_of(front.stub.Generate(text_request("x" * 400)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.config import TOOL_FORMATS
+from cluster.common_options import TOOL_FORMATS
 from router.tools.detection import Manners, manners_of
 from router.tools.formats import FORMATS
 

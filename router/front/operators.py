@@ -1,0 +1,38 @@
+"""Who may see what a router counts, and which version it is, at the port of its clients."""
+
+from __future__ import annotations
+
+import hmac
+
+from cluster.errors import Unauthenticated
+from cluster.join_token import JOIN_TOKEN
+
+_SCHEME = "bearer "
+
+
+class OperatorsPages:
+    """Of one router."""
+
+    def __init__(self, *, has_strangers: bool = False, token: str | None = None) -> None:
+        """`has_strangers`: whoever shows nothing sees nothing. `token`: the fleet's; None: it has
+        none, and then nobody sees anything there."""
+        self._is_shut = has_strangers
+        self._token = None if token is None else token.encode()
+
+    def are_open_to(self, authorization: str | None) -> bool:
+        """`authorization`: the header's value, "Bearer TOKEN"."""
+        if not self._is_shut:
+            return True
+        if self._token is None or authorization is None:
+            return False
+        is_bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
+        shown = authorization[len(_SCHEME) :].strip().encode(errors="replace")
+        return is_bearer and hmac.compare_digest(shown, self._token)
+
+    def check(self, authorization: str | None) -> None:
+        """Raises Unauthenticated."""
+        if not self.are_open_to(authorization):
+            raise Unauthenticated(
+                f"what is counted here is for operators: show {JOIN_TOKEN} as a bearer token, or "
+                "ask at --fleet-metrics-port"
+            )
