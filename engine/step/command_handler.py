@@ -64,6 +64,8 @@ class CommandHandler:
                 max_context_tokens=self._replica.max_context_tokens,
                 pool_tokens=self._placement.homes.blocks_each * self._placement.block_size,
                 follows_grammars=self._grammars is not None,
+                eos_token_ids=self._replica.eos_token_ids,
+                block_size=self._placement.block_size,
             )
         except SplitserveError as error:
             self._writer.refuse(body, error)

@@ -51,11 +51,12 @@ class Placement:
         due_ms: float = 0.0,
         num_ahead: int = 0,
         chances: Ordered[float] = (),
+        is_held: bool = False,
     ) -> RunningView:
         """What the sequence needs for its next token. `is_tight`: preemption may be needed.
 
         `num_ahead`: tokens after `num_computed` that a step in flight computes; `chances`: of its
-        draft.
+        draft; `is_held`: it waits for something else than the step.
         """
         lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
         block_ids = lease.block_ids  # a step asks for all that run: past the properties
@@ -76,6 +77,7 @@ class Placement:
             chances=chances,
             room_tokens=self.block_size - 1 - sequence.num_computed % self.block_size,
             block_tokens=self.block_size,
+            is_held=is_held,
         )
 
     def admit(self, request: Request, sequence: Sequence, home: int) -> bool:

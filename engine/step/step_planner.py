@@ -62,7 +62,11 @@ class StepPlanner:
         guess = self._begin_guesses(cost, running)
         views = [
             self._placement.running_view(
-                r, s, is_tight=is_tight, due_ms=self._due_ms(r, cost), chances=guess(r, s)
+                *(r, s),
+                is_tight=is_tight,
+                due_ms=self._due_ms(r, cost),
+                chances=guess(r, s),
+                is_held=s in r.kept_candidates,
             )
             for r, s in running
         ]
@@ -83,7 +87,12 @@ class StepPlanner:
         budgets = self._budgets(seats)
         is_tight = _is_tight(len(staying), budgets)
         views = [
-            self._placement.running_view(r, s, is_tight=is_tight, num_ahead=int(s in in_flight))
+            self._placement.running_view(
+                *(r, s),
+                is_tight=is_tight,
+                num_ahead=int(s in in_flight),
+                is_held=s in r.kept_candidates,
+            )
             for r, s in staying
         ]
         return self._schedule(views, budgets)
@@ -92,11 +101,11 @@ class StepPlanner:
         """Preempts, makes room, admits; returns what is to be computed, decodes first."""
         found = {s.key: (r, s) for r in self._table for s in r.sequences}
         for key in plan.preempted:
-            _, sequence = found[key]
-            sequence.release()
-            sequence.life.advance(SequenceState.QUEUED)
-        drafts = plan.drafts
-        shares = [(found[key][1], 1) for key in plan.decodes if key not in drafts]
+            self._preempt(*found[key])
+        drafts, decodes = plan.drafts, plan.decodes
+        if plan.preempted and self._table.num_searches:
+            decodes = tuple(key for key in decodes if found[key][1].lease is not None)
+        shares = [(found[key][1], 1) for key in decodes if key not in drafts]
         shares += [(found[chunk.key][1], chunk.num_tokens) for chunk in plan.chunks]
         copies = [self._placement.make_room(s) for s, _ in shares if s.lease is not None]
         drafted = [self._drafted(found[key][1], n, copies) for key, n in drafts.items()]
@@ -105,10 +114,18 @@ class StepPlanner:
         spans = [Span(s, num_tokens) for s, num_tokens in shares if s.lease is not None]
         return StepWork(
             spans=spans + drafted,
-            num_decodes=len(plan.decodes) - len(drafted),
+            num_decodes=len(decodes) - len(drafted),
             copies=[pair for pair in copies if pair is not None],
             num_drafted=len(drafted),
         )
+
+    def _preempt(self, request: Request, sequence: Sequence) -> None:
+        """All beams of a search go with one of them."""
+        if request.search is not None:
+            self._table.start_over(request)
+        elif sequence.lease is not None:  # else it has gone with another beam
+            sequence.release()
+            sequence.life.advance(SequenceState.QUEUED)
 
     def in_turn(
         self, prompts: Iterable[tuple[Request, Sequence]]
@@ -127,7 +144,7 @@ class StepPlanner:
     def _begin_guesses(
         self, cost: StepCost, running: list[tuple[Request, Sequence]]
     ) -> Callable[[Request, Sequence], Ordered[float]]:
-        if self._speculation is None or self._is_masked(running):
+        if self._speculation is None or self._table.num_searches or self._is_masked(running):
             return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
         return self._speculation.chances

@@ -44,6 +44,8 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of a draft that go into the block of its next token."""
     block_tokens: int = 1
     """Tokens of a block."""
+    is_held: bool = False
+    """It computes nothing in this step: what its next token may be is not known yet."""
 
     def blocks_for_draft(self, num_tokens: int) -> int:
         """Blocks needed for so many tokens of its draft, beyond that of its next token."""

@@ -196,7 +196,8 @@ class _Home:
     @property
     def under_way(self) -> list[RunningView]:
         """Prompts that are partly computed, and go on."""
-        return [v for v in self._running if not v.is_decode and v.key not in self.preempted]
+        found = [v for v in self._running if not v.is_decode and v.key not in self.preempted]
+        return [v for v in found if not v.is_held]
 
     @property
     def room(self) -> ChunkBudget:
@@ -210,7 +211,7 @@ class _Home:
         for view in self._running:
             if len(self.decodes) == limit:
                 return
-            if not view.is_decode or view.key in self.preempted:
+            if not view.is_decode or view.is_held or view.key in self.preempted:
                 continue
             if view.blocks_wanted <= self._blocks_left or self._preempt_for(view):
                 self._blocks_left -= view.blocks_wanted
