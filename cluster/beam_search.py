@@ -1,7 +1,7 @@
 """How a beam search is asked for: one frozen record, checked where it enters.
 
-As transformers has it (`generate(num_beams=...)`): the `width` likeliest continuations of a prompt go
-on together; one that ends is finished, with the score
+As transformers has it (`generate(num_beams=...)`): the `width` likeliest continuations of a prompt
+go on together; one that ends is finished, with the score
 
     sum of its tokens' logprobs / number of its tokens ** length_penalty
 """
@@ -39,6 +39,14 @@ class BeamSearch(msgspec.Struct, frozen=True, kw_only=True):
     length_penalty: float = 1.0
     """Above 0 longer answers are preferred, below 0 shorter ones."""
     early_stopping: EarlyStopping = EarlyStopping.NO_BETTER_NOW
+
+    def stored_tokens(self, num_prompt: int, num_known: int, block_size: int) -> int:
+        """Of the blocks that all beams hold at most, each with `num_known` tokens of KV: they share
+        the prompt's full ones. Of two that part within a block one keeps it, which is known only
+        once the other has its copy: a block for each such pair is planned in vain."""
+        shared = num_prompt // block_size
+        own = -(-num_known // block_size) - shared
+        return (shared + self.width * own + self.width // 2) * block_size
 
     def num_candidates(self, num_ends: int) -> int:
         """Likeliest continuations that are looked at in a step, where so many tokens end a text:

@@ -107,9 +107,7 @@ class Beams:
     def _ends(self, request: Request) -> frozenset[int]:
         return end_token_ids(request.params, self._eos_token_ids)
 
-    def _go_on(
-        self, request: Request, state: BeamSearchState, rows: Ordered[Candidates]
-    ) -> None:
+    def _go_on(self, request: Request, state: BeamSearchState, rows: Ordered[Candidates]) -> None:
         state.advance(rows)
         request.kept_candidates.clear()
         if state.is_over:

@@ -128,7 +128,7 @@ class RoutingDesk:
             prefill=tuple(self._worker_view(item, matches, link) for item in prefill),
             handoff_ms=self._estimates.handoff_ms,
             expected_tokens=min(max_tokens, self._estimates.completion_tokens),
-            num_choices=request.num_choices,
+            num_choices=request.num_sequences,
             links=self._estimates.links.rates(),
             allows_local_prefill=self._allows_local(),
             turn=self._chance.randrange(_TURNS),

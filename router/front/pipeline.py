@@ -32,6 +32,7 @@ from router.dispatch.stream import (
     RoutedRequest,
     TokenSource,
 )
+from router.front.best_answers import best_answers
 from router.front.caller import Caller
 from router.front.events import DeltaTaker, TextEvent
 from router.front.generation_request import (
@@ -42,6 +43,7 @@ from router.front.generation_request import (
     Wishes,
 )
 from router.front.grammar_checks import GrammarChecks
+from router.front.held_answers import fitting
 from router.front.prepared_generation import PreparedGeneration
 from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
@@ -113,6 +115,7 @@ class CompletionPipeline:
         if wishes.grammar_in_thought is not None:
             sampling = self._after(token_ids, sampling, wishes.grammar_in_thought)
         sampling.check(self._model.vocab_size)
+        sampling = fitting(wishes, sampling)
         if sampling.grammar is not None:
             async with in_time(request.limits.to_first_token):
                 await self._grammars.check(sampling.grammar, request.caller)
@@ -133,10 +136,12 @@ class CompletionPipeline:
         return PreparedGeneration(
             routed,
             wishes.stops,
-            wishes.keep_tokens,
+            wishes.keep_tokens or wishes.num_best is not None,
             account=tenant.account,
             text=wishes.text,
             is_silent=wishes.max_tokens == 0,
+            num_best=wishes.num_best,
+            tells_logprobs=wishes.tells_logprobs,
         )
 
     async def stream(
@@ -156,7 +161,7 @@ class CompletionPipeline:
             if keeper is not None:
                 keeper.streams()
             reservation = await reserved(prepared)
-            async with aclosing(run.events(self._source)) as events:
+            async with aclosing(_told(run.events(self._source), prepared)) as events:
                 async for event in events:
                     if isinstance(event, Completed):
                         log.completed(event)
@@ -218,6 +223,15 @@ class CompletionPipeline:
         if not opens_thought(model.manners.thoughts, token_ids, model.tokenizer):
             return sampling
         return msgspec.structs.replace(sampling, grammar=in_thought)
+
+
+def _told(
+    events: AsyncGenerator[TextEvent, None], prepared: PreparedGeneration
+) -> AsyncGenerator[TextEvent, None]:
+    """Of all choices, or of the likeliest."""
+    if prepared.num_best is None:
+        return events
+    return best_answers(events, prepared.num_best, tells_logprobs=prepared.tells_logprobs)
 
 
 def _max_tokens(wishes: Wishes, num_prompt_tokens: int, *, limit: int) -> int:

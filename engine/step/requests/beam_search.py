@@ -70,7 +70,7 @@ the beam; its rank among those of the beam; the token; the token's own logprob."
 
 
 class BeamSearchState:
-    """Of one request. `beams` are those of the step that comes; empty: it has not begun, or is over.
+    """Of one request. `beams` are those of the step that comes; empty: not begun, or over.
 
     begun --advance, with candidates of each beam--> beams ... --> over
     """
@@ -139,7 +139,7 @@ class BeamSearchState:
         return BeamToken(token, self.beams[parent].last if self.beams else None)
 
     def _score(self, logprob: float, num_tokens: int) -> float:
-        return logprob / num_tokens**self._asked.length_penalty
+        return logprob / float(num_tokens**self._asked.length_penalty)
 
     def _may_improve(self) -> bool:
         """Whether what goes on may be worth more than the worst that is finished."""

@@ -44,7 +44,7 @@ def check_request(
     num_tokens = len(body.token_ids) + completion
     stored = num_tokens - is_answered  # the last token's KV is never needed
     if body.sampling.beams is not None and is_answered:
-        stored = _stored_by(body.sampling.beams, len(body.token_ids), stored, block_size)
+        stored = body.sampling.beams.stored_tokens(len(body.token_ids), stored, block_size)
     if stored > pool_tokens:
         raise OutOfBlocks(
             f"prompt and completion need KV for {stored} tokens, the pool holds {pool_tokens}; "
@@ -75,15 +75,6 @@ def _check_search(
         raise InvalidRequest(
             "an answer of a beam search cannot go on elsewhere; it starts over", param="resume"
         )
-
-
-def _stored_by(beams: BeamSearch, num_prompt: int, num_stored: int, block_size: int) -> int:
-    """Tokens that the blocks of all beams hold at most: they share the prompt's full ones. Of two
-    that part in a block one keeps it, which is known only once the other has its copy: a block for
-    each such pair is planned in vain."""
-    shared = num_prompt // block_size
-    own = -(-num_stored // block_size) - shared
-    return (shared + beams.width * own + beams.width // 2) * block_size
 
 
 def _check_prompt(body: GenerateRequest, vocab_size: int) -> None:

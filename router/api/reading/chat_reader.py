@@ -135,6 +135,8 @@ class ChatReader:
                     prompt_logprobs=prompt_logprobs,
                     form=None if form is None else form.plain,
                 ),
+                num_best=sampling.num_best_of(request),
+                tells_logprobs=logprobs is not None,
                 grammar_in_thought=None if form is None else form.in_thought,
                 max_tokens=sampling.max_tokens_of_chat(request),
                 seed=sampling.seed_of(request),

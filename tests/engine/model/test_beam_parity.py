@@ -154,9 +154,7 @@ def test_searches_side_by_side_have_the_same_answers(model: Model, engine: Engin
     assert_conserved(engine)
 
 
-def test_a_prompt_from_a_prefill_engine_has_the_same_answers(
-    model: Model, tmp_path: Path
-) -> None:
+def test_a_prompt_from_a_prefill_engine_has_the_same_answers(model: Model, tmp_path: Path) -> None:
     prefill, source = load(model, tmp_path / "a")
     decode, target = load(model, tmp_path / "b")
     beams = BeamSearch(width=4)
