@@ -98,7 +98,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_beside_beams(self, beams: BeamSearch) -> None:
         """A search goes by the model's own distribution: nothing else changes it."""
-        _between("beam width", beams.width, MIN_BEAMS, MAX_BEAMS)
+        _between("beams.width", beams.width, MIN_BEAMS, MAX_BEAMS)
         _between("n", self.n, 1, beams.width)
         _between("length_penalty", beams.length_penalty, -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
         _between("number of stop_token_ids", len(self.stop_token_ids), 0, MAX_BEAM_STOP_TOKENS)

@@ -107,9 +107,10 @@ def _num_best(wire: generation_pb2.SamplingParams) -> int | None:
             "best_of does not go with beams; beams.width says how many there are",
             param="sampling.best_of",
         )
-    if not max(1, num_told) <= wire.best_of <= MAX_CHOICES:
+    if not 1 <= num_told <= wire.best_of <= MAX_CHOICES:
         raise InvalidRequest(
-            f"best_of is {wire.best_of} and n is {num_told}; allowed: n to {MAX_CHOICES}",
+            f"best_of is {wire.best_of} and n is {num_told}; allowed: 1 <= n <= best_of <= "
+            f"{MAX_CHOICES}",
             param="sampling.best_of",
         )
     return num_told if wire.best_of > num_told else None

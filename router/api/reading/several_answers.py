@@ -34,11 +34,11 @@ def several_answers_of(request: SamplingFields) -> SeveralAnswers | None:
     """None: `n` says it all. Raises InvalidRequest."""
     if not request.use_beam_search and request.best_of is None:
         return None
-    num_told, num_made = request.n or 1, request.best_of
-    if num_made is not None and not max(1, num_told) <= num_made <= MAX_CHOICES:
+    num_told, num_made = 1 if request.n is None else request.n, request.best_of
+    if num_made is not None and not 1 <= num_told <= num_made <= MAX_CHOICES:
         raise InvalidRequest(
-            f"best_of is {in_words(num_made)} and n is {in_words(num_told)}; allowed: n to "
-            f"{MAX_CHOICES}",
+            f"best_of is {in_words(num_made)} and n is {in_words(num_told)}; allowed: 1 <= n <= "
+            f"best_of <= {MAX_CHOICES}",
             param="best_of",
         )
     if request.use_beam_search:

@@ -197,8 +197,8 @@ def test_a_cancelled_search_leaves_no_block() -> None:
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
-        ({"width": 1}, "beam width"),
-        ({"width": 17}, "beam width"),
+        ({"width": 1}, "beams.width"),
+        ({"width": 17}, "beams.width"),
         ({"n": 3}, "n"),
         ({"temperature": 0.5}, "temperature"),
         ({"top_p": 0.5}, "top_p"),
