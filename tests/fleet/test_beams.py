@@ -27,7 +27,7 @@ async def over_http(fleet, prompt, width):
         "logprobs": 0,
     }
     async with httpx.AsyncClient(timeout=LIMIT_S) as client:
-        response = await client.post(f"http://{fleet.http_address}/v1/completions", json=body)
+        response = await client.post(f"{fleet.url}/v1/completions", json=body)
     assert response.status_code == 200, response.text
     choices = response.json()["choices"]
     return [sum(choice["logprobs"]["token_logprobs"]) / NUM_TOKENS for choice in choices]
