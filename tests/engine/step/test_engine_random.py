@@ -220,10 +220,10 @@ class World:
 def test_random_interleavings_end_every_request_rightly_and_leak_no_block(seed: int) -> None:
     world = World(random.Random(seed))
     world.live(120)
-    end_andcompare(world)
+    end_and_compare(world)
 
 
-def end_andcompare(world: World) -> None:
+def end_and_compare(world: World) -> None:
     """Everything that is under way ends; what came is right, and no block is left."""
     end_all(world)
     for request_id, completion in world.completions.items():
