@@ -9,12 +9,14 @@ from cluster.errors import PairingMismatch
 from cluster.granule import UNIT_TOKENS, block_size_class
 from cluster.kv_shape import KvShape
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 """Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
 RESUME_VERSION = 4
 """Since this one a worker goes on with an answer that another has begun."""
 GRAMMAR_VERSION = 6
 """Since this one a worker follows grammars; one before it would not know that there is one."""
+SEARCH_VERSION = 7
+"""The same of beam searches."""
 VLLM = "vllm"
 """As `weights`: of an engine that does not say how it holds them."""
 DIGEST_CHARS = 12
@@ -67,6 +69,12 @@ class Pairing:
         """False for a worker of ours that would not know of one; an engine that stands behind an
         adapter is told in its own words."""
         return self.protocol_version >= GRAMMAR_VERSION or self.weights == VLLM
+
+    @property
+    def searches_beams(self) -> bool:
+        """False for a worker of ours that would sample instead; vLLM's are refused in words of
+        their own."""
+        return self.protocol_version >= SEARCH_VERSION or self.weights == VLLM
 
     @property
     def digest(self) -> str:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from cluster.beam_search import (
+    MAX_BEAM_STOP_TOKENS,
+    MAX_BEAMS,
+    MAX_LENGTH_PENALTY,
+    MIN_BEAMS,
+    BeamSearch,
+)
 from cluster.errors import InvalidRequest
 from cluster.grammar import Grammar
 
@@ -38,11 +45,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     grammar: Grammar | None = None
     """What every choice must be; the same for all of them."""
+    beams: BeamSearch | None = None
+    """The choices are the `n` best of a search; None: each is sampled by itself."""
 
     @property
     def is_greedy(self) -> bool:
         """True when the likeliest token is taken and no randomness is used."""
         return self.temperature == 0.0
+
+    @property
+    def num_sequences(self) -> int:
+        """That decode side by side."""
+        return self.n if self.beams is None else self.beams.width
 
     def check(self, vocab_size: int) -> None:
         """Raises InvalidRequest naming the first parameter out of range, value and limit."""
@@ -64,6 +78,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             _between("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
         if self.grammar is not None:
             self._check_beside_grammar()
+        if self.beams is not None:
+            self._check_beside_beams(self.beams)
         for token_id in self.stop_token_ids:
             _between("stop_token_ids", token_id, 0, vocab_size - 1)
         for token_id, bias in self.logit_bias.items():
@@ -79,6 +95,34 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                     f"the answer ends where that does; leave {name} out",
                     param=name,
                 )
+
+    def _check_beside_beams(self, beams: BeamSearch) -> None:
+        """A search goes by the model's own distribution: nothing else changes it."""
+        _between("beams.width", beams.width, MIN_BEAMS, MAX_BEAMS)
+        _between("n", self.n, 1, beams.width)
+        _between("length_penalty", beams.length_penalty, -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
+        _between("number of stop_token_ids", len(self.stop_token_ids), 0, MAX_BEAM_STOP_TOKENS)
+        for name, unused in _UNUSED_BY_BEAMS.items():
+            if getattr(self, name) not in unused:
+                raise InvalidRequest(
+                    f"{name} does not go with a beam search, which follows the model's own "
+                    f"distribution; leave {name} out",
+                    param=name,
+                )
+
+
+_UNUSED_BY_BEAMS: dict[str, tuple[object, ...]] = {
+    "temperature": (0.0, 1.0),
+    "top_k": (0,),
+    "top_p": (1.0,),
+    "min_p": (0.0,),
+    "repetition_penalty": (1.0,),
+    "presence_penalty": (0.0,),
+    "frequency_penalty": (0.0,),
+    "logit_bias": ({},),
+    "grammar": (None,),
+}
+"""By name: values that change nothing."""
 
 
 def _between(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:

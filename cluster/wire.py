@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from cluster.beam_wire import beams_from_wire, beams_to_wire
 from cluster.block_span import BlockSpan
 from cluster.errors import InvalidRequest
 from cluster.generation import (
@@ -73,6 +74,7 @@ def sampling_to_wire(params: SamplingParams) -> generation_pb2.SamplingParams:
         n=params.n,
         prompt_logprobs=params.prompt_logprobs,
         grammar=None if params.grammar is None else grammar_to_wire(params.grammar),
+        beams=None if params.beams is None else beams_to_wire(params.beams),
     )
 
 
@@ -95,6 +97,7 @@ def sampling_from_wire(
         stop_token_ids=tuple(message.stop_token_ids),
         ignore_eos=message.ignore_eos,
         grammar=grammar_from_wire(message.grammar) if message.HasField("grammar") else None,
+        beams=beams_from_wire(message.beams) if message.HasField("beams") else None,
         **{**(defaults or {}), **given},
     )
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 
+from cluster.beam_search import MAX_CANDIDATES
 from cluster.deadline import Sleep
 from cluster.dial.dialer import PrefillStream
 from cluster.errors import InternalError, NoProgress, SplitserveError, TransferFailed, WorkerLost
 from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
+from cluster.sampling import MAX_LOGPROBS
 from cluster.wire import span_from_wire
 from decode_worker.handoff_plan import HandoffPlan
 from decode_worker.prefill_words import cached_tokens_of, first_tokens_of
@@ -90,7 +92,8 @@ class PrefillSource:
     def _first_wanted(self, blocks: SourceBlocks) -> int:
         """The first block to export; none when the first token is known to be the last one."""
         request = self._plan.request
-        if request.sampling.max_tokens - request.num_begun_tokens == 1:
+        is_last = request.sampling.max_tokens - request.num_begun_tokens == 1
+        if is_last and request.sampling.beams is None:
             return blocks.num_blocks
         return blocks.first_for(self._prompt.first_unverified)
 
@@ -139,6 +142,7 @@ class PrefillSource:
             choices=self._plan.request.choices,
             vocab_size=self._plan.vocab_size,
             worker_id=self._worker_id,
+            max_top=MAX_LOGPROBS if self._plan.request.sampling.beams is None else MAX_CANDIDATES,
         )
         times = SourceTimes(self._worker_id, first.queue_ms, first.prefill_ms, self._cached_tokens)
         self._prompt.seed(tokens, times, is_last=first.is_last)

@@ -28,9 +28,14 @@ def cached_tokens_of(
 
 
 def first_tokens_of(
-    first: handoff_pb2.FirstToken, *, choices: list[int], vocab_size: int, worker_id: str
+    first: handoff_pb2.FirstToken,
+    *,
+    choices: list[int],
+    vocab_size: int,
+    worker_id: str,
+    max_top: int = MAX_LOGPROBS,
 ) -> list[ChoiceToken]:
-    """One token of each of `choices`, which are in order."""
+    """One token of each of `choices`, which are in order. `max_top`: alternatives of each."""
     sampled = sorted(item.choice for item in first.tokens)
     if sampled != choices:
         raise TransferFailed(
@@ -43,16 +48,16 @@ def first_tokens_of(
             raise TransferFailed(f"{worker_id} says that {name} is {took_ms}")
     tokens = [ChoiceToken(item.choice, token_from_wire(item.token)) for item in first.tokens]
     for item in tokens:
-        _check_token(item.token, vocab_size, worker_id)
+        _check_token(item.token, vocab_size, max_top, worker_id)
     return tokens
 
 
-def _check_token(token: GeneratedToken, vocab_size: int, worker_id: str) -> None:
+def _check_token(token: GeneratedToken, vocab_size: int, max_top: int, worker_id: str) -> None:
     ids = [token.token_id, *(token_id for token_id, _ in token.top)]
-    if max(ids) >= vocab_size or len(token.top) > MAX_LOGPROBS:
+    if max(ids) >= vocab_size or len(token.top) > max_top:
         raise TransferFailed(
             f"{worker_id} sampled token {max(ids)} with {len(token.top)} alternatives; "
-            f"there are {vocab_size} tokens, and {MAX_LOGPROBS} alternatives at most"
+            f"there are {vocab_size} tokens, and {max_top} alternatives at most"
         )
     logprobs = [token.logprob or 0.0, *(logprob for _, logprob in token.top)]
     if any(math.isnan(logprob) for logprob in logprobs):

@@ -72,6 +72,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def choices(self) -> list[int]:
         """Those that get tokens."""
+        if self.sampling.beams is not None:
+            return [0]  # until the search is over, they are none of its beams
         return [begun.choice for begun in self.resume] or list(range(self.sampling.n))
 
     @property

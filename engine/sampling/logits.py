@@ -66,7 +66,9 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def is_plain(self) -> bool:
         """True when temperature and truncation of the logits, masked or not, are all that is asked
         for."""
-        return self.params.logprobs is None and not self.bans_ends and not self.is_adjusted
+        params = self.params
+        asks_nothing = params.logprobs is None and params.beams is None
+        return asks_nothing and not self.bans_ends and not self.is_adjusted
 
     @property
     def is_simple(self) -> bool:

@@ -69,6 +69,8 @@ class CommandHandler:
                 pool_tokens=self._placement.homes.blocks_each * self._placement.block_size,
                 follows_grammars=self._grammars is not None,
                 pooling=None if (head := self._replica.pooled_head) is None else head.pooling,
+                eos_token_ids=self._replica.eos_token_ids,
+                block_size=self._placement.block_size,
             )
             use = self._enter(body.adapter) if body.adapter else None
         except SplitserveError as error:

@@ -68,7 +68,13 @@ class StepPlanner:
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
         guess = self._begin_guesses(cost)
         views = [
-            self._view(r, s, is_tight=is_tight, cost=cost, prospect=guess(r, s), is_held=is_held(s))
+            self._view(
+                *(r, s),
+                is_tight=is_tight,
+                cost=cost,
+                prospect=guess(r, s),
+                is_held=is_held(s) or s in r.kept_candidates,
+            )
             for r, s in running
         ]
         return self._schedule(views, budgets)
@@ -88,7 +94,12 @@ class StepPlanner:
         budgets = self._budgets(seats)
         is_tight = _is_tight(len(staying), budgets)
         views = [
-            self._placement.running_view(r, s, is_tight=is_tight, num_ahead=int(s in in_flight))
+            self._placement.running_view(
+                *(r, s),
+                is_tight=is_tight,
+                num_ahead=int(s in in_flight),
+                is_held=s in r.kept_candidates,
+            )
             for r, s in staying
         ]
         return self._schedule(views, budgets)
@@ -97,11 +108,11 @@ class StepPlanner:
         """Preempts, makes room, admits; returns what is to be computed, decodes first."""
         found = {s.key: (r, s) for r in self._table for s in r.sequences}
         for key in plan.preempted:
-            _, sequence = found[key]
-            sequence.release()
-            sequence.life.advance(SequenceState.QUEUED)
-        drafts = plan.drafts
-        shares = [(found[key][1], 1) for key in plan.decodes if key not in drafts]
+            self._preempt(*found[key])
+        drafts, decodes = plan.drafts, plan.decodes
+        if plan.preempted and self._table.num_searches:
+            decodes = tuple(key for key in decodes if found[key][1].lease is not None)
+        shares = [(found[key][1], 1) for key in decodes if key not in drafts]
         shares += [(found[chunk.key][1], chunk.num_tokens) for chunk in plan.chunks]
         copies = [self._placement.make_room(s) for s, _ in shares if s.lease is not None]
         drafted = list[Span]()
@@ -115,10 +126,18 @@ class StepPlanner:
         plain = [span for span in drafted if not span.draft]  # nobody could guess, after all
         return StepWork(
             spans=plain + spans + with_drafts,
-            num_decodes=len(plan.decodes) - len(with_drafts),
+            num_decodes=len(decodes) - len(with_drafts),
             copies=[pair for pair in copies if pair is not None],
             num_drafted=len(with_drafts),
         )
+
+    def _preempt(self, request: Request, sequence: Sequence) -> None:
+        """All beams of a search go with one of them."""
+        if request.search is not None:
+            self._table.start_over(request)
+        elif sequence.lease is not None:  # else it has gone with another beam
+            sequence.release()
+            sequence.life.advance(SequenceState.QUEUED)
 
     def in_turn(
         self, prompts: Iterable[tuple[Request, Sequence]]
@@ -135,7 +154,7 @@ class StepPlanner:
                     self._admit(request, sequence, admissions[sequence.key])
 
     def _begin_guesses(self, cost: StepCost) -> Callable[[Request, Sequence], DraftProspect]:
-        if self._speculation is None:
+        if self._speculation is None or self._table.num_searches:
             return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
         return self._speculation.prospect

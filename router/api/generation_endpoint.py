@@ -164,7 +164,7 @@ class GenerationEndpoint:
                 shape.thought_tokens,
                 is_predicted=any(each.routed.prediction for each in prepared),
             ),
-            num_choices=prepared[0].routed.sampling.n,
+            num_choices=prepared[0].num_best or prepared[0].routed.sampling.n,
             num_prompts=len(prepared),
             options=options,
             share=self._door.share,

@@ -84,9 +84,9 @@ class ChosenWorkers(msgspec.Struct, frozen=True):
     def assign(self, request: RoutedRequest) -> Assignments:
         """Counts the request at the decode worker and at who computes its prompt, or nowhere."""
         request_id, num_prompt = request.request_id, request.num_known_tokens
-        total = num_prompt + request.max_answer_tokens
+        total = num_prompt + request.max_stored_tokens
         uncached = self._uncached(self.computing, request.num_tokens_to_compute)
-        seats = Seats(request.num_choices, self._uncached(self.decode, num_prompt))
+        seats = Seats(request.num_sequences, self._uncached(self.decode, num_prompt))
         turn = uncached if self.is_local else None
         decode = self.decode.assign(request_id, num_tokens=total, prefill_tokens=turn, seats=seats)
         if self.is_local:

@@ -232,7 +232,7 @@ class Dispatcher:
         """Measurements are made of undisturbed requests."""
         usage, worker = summed_up(journey, told)
         completed = self._ended_well(decision, journey, usage, worker)
-        if not journey.has_moved:
+        if not (journey.has_moved or journey.request.sampling.beams):
             self._learn_from(decision, usage, completed.timing)
         return completed
 

@@ -105,7 +105,7 @@ def _need_of(request: RoutedRequest, usual_tokens: float, desk: RoutingDesk) -> 
     sampling = request.sampling
     expected_tokens = max(sampling.min_tokens, int(ANSWER_MARGIN * usual_tokens))
     per_choice = min(sampling.max_tokens, expected_tokens)
-    num_seqs = request.num_choices
+    num_seqs = request.num_sequences
     if num_seqs > 1:
         num_seqs = min(num_seqs, desk.max_num_seqs or num_seqs)
-    return Need(num_seqs, len(request.token_ids), request.num_choices * per_choice)
+    return Need(num_seqs, len(request.token_ids), request.num_sequences * per_choice)

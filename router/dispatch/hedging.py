@@ -46,8 +46,13 @@ class Hedging:
         return Tied(race, first, more, late_s, journey.request.limits.clock)
 
     def _late_s(self, journey: Journey, decision: Decision) -> float | None:
-        """None: it has one attempt. Of a client that has something already there is none beside."""
-        if self._after is None or journey.request.pool is not None or not journey.has_nothing:
+        """None: it has one attempt. Of a client that has something already there is none beside,
+        nor of a prompt that is pooled, nor of a beam search, of which nothing comes before its
+        end."""
+        request = journey.request
+        if request.pool is not None or request.sampling.beams:
+            return None
+        if self._after is None or not journey.has_nothing:
             return None
         outlook = Outlook.of(decision, self._with.estimates)
         return None if outlook is None else max(LEAST_LATE_S, self._after * outlook.total_ms / 1000)
@@ -105,9 +110,9 @@ def _has_spare(item: FleetMember, request: RoutedRequest, hold: HeldRoom) -> boo
     """True where a second attempt keeps nobody else waiting, as the worker says and as was promised
     of it. One that is cold, or not trusted, helps nobody who is late already."""
     load, limit = item.load, item.member.max_num_seqs
-    num_seqs = max(load.num_running + load.num_waiting, item.num_in_flight) + request.num_choices
+    num_seqs = max(load.num_running + load.num_waiting, item.num_in_flight) + request.num_sequences
     per_choice = request.expected_tokens or request.sampling.max_tokens
-    tokens = request.num_known_tokens + request.num_choices * per_choice
+    tokens = request.num_known_tokens + request.num_sequences * per_choice
     has_seats = not limit or num_seqs <= limit
     has_blocks = item.free_tokens is None or tokens <= item.free_tokens
     is_well = item.cooldown.is_trusted and item.has_room

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cluster.beam_search import BeamSearch
 from router.dispatch.stream import RoutedRequest
 from router.fleet.member import FleetMember
 
@@ -43,6 +44,8 @@ def with_as_much_room(
 def cut_to(request: RoutedRequest, worker: FleetMember) -> RoutedRequest:
     """The request as one of `with_room` is sent it."""
     room = worker.capacity_tokens - len(request.token_ids)
+    if request.sampling.beams is not None:
+        room = min(room, _room_of_beams(request, request.sampling.beams, worker))
     if not request.is_default_length or request.sampling.max_tokens <= room:
         return request
     sampling = msgspec.structs.replace(request.sampling, max_tokens=max(1, room))
@@ -57,4 +60,17 @@ def _holding(
     members: list[FleetMember], request: RoutedRequest, answer_tokens: int
 ) -> list[FleetMember]:
     needed = len(request.token_ids) + answer_tokens
-    return [item for item in members if item.capacity_tokens >= needed]
+    able = [item for item in members if item.capacity_tokens >= needed]
+    beams = request.sampling.beams
+    if beams is None:
+        return able
+    return [item for item in able if _room_of_beams(request, beams, item) >= answer_tokens]
+
+
+def _room_of_beams(request: RoutedRequest, beams: BeamSearch, worker: FleetMember) -> int:
+    """Tokens that every beam of a search can have there: see BeamSearch.stored_tokens."""
+    size, num_prompt = worker.member.pairing.block_size_tokens, len(request.token_ids)
+    num_blocks = worker.pool_tokens // size
+    shared = num_prompt // size
+    own = (num_blocks - shared - beams.width // 2) // beams.width
+    return max(0, (shared + own) * size - num_prompt)

@@ -118,11 +118,16 @@ class RoutingDesk:
             ready = [item for item in self._open(request) if item.key not in excluded]
             able = with_room(ready, request)
         if not able:
-            needed = len(request.token_ids) + request.sampling.max_tokens
+            beams = request.sampling.beams
+            needed = len(request.token_ids) + request.sampling.max_tokens * (
+                1 if beams is None else beams.width
+            )
+            each = "" if beams is None else f" in each of {beams.width} beams"
             limit = max(item.capacity_tokens for item in ready)
             raise ContextTooLong(
                 f"{len(request.token_ids)} prompt tokens and max_tokens "
-                f"{request.sampling.max_tokens} need {needed} tokens; the limit here is {limit}: "
+                f"{request.sampling.max_tokens}{each} need {needed} tokens; "
+                f"the limit here is {limit}: "
                 "shorten the prompt or ask for fewer tokens",
                 param="max_tokens",
             )
@@ -148,7 +153,7 @@ class RoutingDesk:
             prefill=tuple(self._worker_view(item, matches, link) for item in prefill),
             handoff_ms=self._estimates.handoff_ms,
             expected_tokens=min(max_tokens, self._estimates.completion_tokens),
-            num_choices=request.num_choices,
+            num_choices=request.num_sequences,
             links=self._estimates.links.rates(),
             allows_local_prefill=self._allows_local(),
             turn=self._chance.randrange(_TURNS),

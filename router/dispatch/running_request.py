@@ -69,6 +69,8 @@ class RunningRequest:
         """Choices that have a token: the first may be the prefill worker's, the next are not."""
         self._uncomputed = {begun.choice: len(begun.token_ids) for begun in request.resume}
         """Tokens of choices that go on, and have no new one yet."""
+        self._is_search = request.sampling.beams is not None
+        """Its tokens come all at once, at its end."""
         self._has_decoded = False
         self._has_left = self._has_failed = False
         self._goodbye: asyncio.TimerHandle | None = None
@@ -179,6 +181,9 @@ class RunningRequest:
             self.leg.stages = stages_from_wire(computed.stages)
         self._stay.computed(self._computed_by(timing), computed.cached_tokens)
         self._follower.computed(PromptCost(computed.cached_tokens, timing))
+        if self._is_search:
+            self._follower.has_tokens()
+            self._stay.prefilled()
 
     def _heed_tokens(self, choice: int, num_tokens: int, now_s: float) -> None:
         """They have come, read or not. One that the decode worker has made itself says that its

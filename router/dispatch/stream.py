@@ -144,6 +144,11 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return len(self.resume) or self.sampling.n
 
     @property
+    def num_sequences(self) -> int:
+        """That decode side by side: of a beam search its beams, whatever comes back of them."""
+        return len(self.resume) or self.sampling.num_sequences
+
+    @property
     def num_begun_tokens(self) -> int:
         """Of the longest choice that goes on."""
         if not self.resume:
@@ -165,6 +170,12 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Still to come, over all choices."""
         num_begun = sum(len(begun.token_ids) for begun in self.resume)
         return self.num_choices * self.sampling.max_tokens - num_begun
+
+    @property
+    def max_stored_tokens(self) -> int:
+        """As `max_answer_tokens`, of all that decodes."""
+        num_begun = sum(len(begun.token_ids) for begun in self.resume)
+        return self.num_sequences * self.sampling.max_tokens - num_begun
 
     @property
     def max_scored_tokens(self) -> int:
@@ -225,6 +236,8 @@ class Completed(msgspec.Struct, frozen=True):
 
     usage: Usage
     timing: Timing
+    untold_tokens: int = 0
+    """Of its usage, in choices that the client is not told."""
 
 
 StreamEvent = PromptTokens | ChoiceTokens | Completed

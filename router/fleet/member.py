@@ -251,6 +251,11 @@ class FleetMember:
         return min(limit, self._pool_tokens or limit)
 
     @property
+    def pool_tokens(self) -> int:
+        """That its pool holds, of one sequence or several; until it has said so, a context."""
+        return self._pool_tokens or self.member.max_context_tokens
+
+    @property
     def free_tokens(self) -> int | None:
         """Tokens of one sequence that fit now, evictable blocks included; None before the first
         report."""

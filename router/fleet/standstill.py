@@ -116,8 +116,11 @@ class Standstill:
 
     def _has_computed(self, load: EngineLoad) -> bool:
         """Less is left of as many prompts: what a request takes along that leaves, be it another
-        router's, is nothing made."""
+        router's, is nothing made. Or steps have decoded: of a beam search nothing comes before its
+        end."""
         before = self._load
+        if load.decoded_tokens > before.decoded_tokens > 0:
+            return True
         return (
             load.waiting_prefill_tokens < before.waiting_prefill_tokens
             and load.waiting_prompts >= before.waiting_prompts

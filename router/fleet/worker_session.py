@@ -82,6 +82,7 @@ class WorkerSession:
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         self._has_said_fault = False
         self._follows_grammars = member.pairing.follows_grammars
+        self._searches_beams = member.pairing.searches_beams
 
     @property
     def is_open(self) -> bool:
@@ -126,6 +127,8 @@ class WorkerSession:
             )
         if submit.sampling.HasField("grammar") and not self._follows_grammars:
             raise NotReady("this worker is of a version that follows no grammars")
+        if submit.sampling.HasField("beams") and not self._searches_beams:
+            raise NotReady("this worker is of a version that searches no beams")
         stream = RequestStream(
             max_tokens=max_tokens,
             max_prompt_tokens=max_prompt_tokens,

@@ -100,6 +100,10 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     sampling: SamplingParams
     """`max_tokens` and `seed` are replaced by the fields below."""
+    num_best: int | None = None
+    """Of the choices, only so many are told: those with the highest mean logprob. None: all."""
+    tells_logprobs: bool = True
+    """False: nobody asked for those of the answer; the choice of the best needs them."""
     max_tokens: int | None
     """None: the default below; 0: nothing, where the answer tells the prompt."""
     seed: int | None = None

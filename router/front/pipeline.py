@@ -35,6 +35,7 @@ from router.dispatch.stream import (
     RoutedRequest,
     TokenSource,
 )
+from router.front.best_answers import best_answers
 from router.front.caller import Caller
 from router.front.events import DeltaTaker, TextEvent
 from router.front.generation_request import (
@@ -45,6 +46,7 @@ from router.front.generation_request import (
     Wishes,
 )
 from router.front.grammar_checks import GrammarChecks
+from router.front.held_answers import fitting
 from router.front.prepared_generation import PreparedGeneration
 from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
@@ -126,6 +128,7 @@ class CompletionPipeline:
             await self.share.breathe()  # to pack and send 100,000 takes 10 ms more
         sampling = self._resolve(wishes, len(token_ids), max_context_tokens=limit)
         sampling.check(self._model.vocab_size)
+        sampling = fitting(wishes, sampling)
         if sampling.grammar is not None:
             in_thought = wishes.grammar_in_thought
             grammar = self._grammar_after(token_ids, sampling.grammar, in_thought)
@@ -150,10 +153,12 @@ class CompletionPipeline:
         return PreparedGeneration(
             routed,
             wishes.stops,
-            wishes.keep_tokens,
+            wishes.keep_tokens or wishes.num_best is not None,
             account=tenant.account,
             text=wishes.text,
             is_silent=wishes.max_tokens == 0,
+            num_best=wishes.num_best,
+            tells_logprobs=wishes.tells_logprobs,
         )
 
     async def stream(
@@ -173,7 +178,7 @@ class CompletionPipeline:
             if keeper is not None:
                 keeper.streams()
             reservation = await reserved(prepared)
-            async with aclosing(run.events(self._source)) as events:
+            async with aclosing(_told(run.events(self._source), prepared)) as events:
                 async for event in events:
                     if isinstance(event, Completed):
                         log.completed(event)
@@ -255,6 +260,15 @@ class CompletionPipeline:
                 await self._grammars.check(within, request.caller)
             await self._grammars.check(grammar, request.caller)
         return grammar
+
+
+def _told(
+    events: AsyncGenerator[TextEvent, None], prepared: PreparedGeneration
+) -> AsyncGenerator[TextEvent, None]:
+    """Of all choices, or of the likeliest."""
+    if prepared.num_best is None:
+        return events
+    return best_answers(events, prepared.num_best, tells_logprobs=prepared.tells_logprobs)
 
 
 def _max_tokens(wishes: Wishes, num_prompt_tokens: int, *, limit: int) -> int:

@@ -24,6 +24,10 @@ class PreparedGeneration(msgspec.Struct, frozen=True):
     """Nothing is generated, as far as the client can tell."""
     past: PastAnswer | None = None
     """Of an answer that goes on: what an earlier connection was told. None: it begins."""
+    num_best: int | None = None
+    """Of the choices, only so many are told, the likeliest; None: all."""
+    tells_logprobs: bool = True
+    """Where fewer are told: the client asked for logprobs; else only the choice needs them."""
     num_resumes: int = 0
     """How often another connection has gone on with it, this one too."""
 

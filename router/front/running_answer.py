@@ -28,6 +28,8 @@ from router.resume.past_answer import PastAnswer
 from router.text.choice import ChoiceText, SilentChoice, TextDelta
 from router.text.choice_count import ChoiceCount, new_counts, num_tokens_of
 
+MAX_TOLD_TOKENS = 256
+"""Put into text at once: about a millisecond."""
 PROMPT_TAIL_TOKENS = 8
 """What a detokenizer needs to know whether a space belongs between prompt and answer."""
 
@@ -52,7 +54,8 @@ class RunningAnswer:
         self._choices: list[ChoiceText | SilentChoice] = []
         """Made with the first tokens: who waits for a place, or gets none, has cost nothing."""
         self._num_old_tokens = 0
-        self._taker = taker if taker is not None and not prepared.keep_tokens else None
+        takes_all = not prepared.keep_tokens and prepared.routed.sampling.beams is None
+        self._taker = taker if takes_all else None
 
     @property
     def num_new_tokens(self) -> int:
@@ -79,6 +82,12 @@ class RunningAnswer:
                     if isinstance(event, PromptTokens):
                         self._prompt.take(event)
                         continue
+                    if len(event.tokens) > MAX_TOLD_TOKENS:
+                        if (scored := self._prompt.whole()) is not None:
+                            yield scored
+                        async for delta in self._told_in_parts(event):
+                            yield delta
+                        continue
                     deltas = self.told(event)
                     if (scored := self._prompt.whole()) is not None:
                         yield scored
@@ -93,6 +102,17 @@ class RunningAnswer:
         if self._routed.keeper is not None:
             self._routed.keeper.relayed(event)
         return self._push(event)
+
+    async def _told_in_parts(self, event: ChoiceTokens) -> AsyncGenerator[TextDelta, None]:
+        """Of a beam search all tokens come at once; the loop is let go between two parts."""
+        tokens = event.tokens
+        for first in range(0, len(tokens), MAX_TOLD_TOKENS):
+            part = tokens[first : first + MAX_TOLD_TOKENS]
+            is_last = first + MAX_TOLD_TOKENS >= len(tokens)
+            reason = event.finish_reason if is_last else None
+            for delta in self.told(ChoiceTokens(event.choice, part, reason)):
+                yield delta
+            await self._share.breathe()
 
     def _keep_end(self, event: Completed) -> None:
         if self._routed.keeper is not None:

@@ -30,7 +30,7 @@ def answer_tokens(prepared: PreparedGeneration) -> int:
     per_choice = request.sampling.max_tokens
     if request.is_default_length and request.expected_tokens is not None:
         per_choice = request.expected_tokens
-    num_tokens = per_choice * request.num_choices
+    num_tokens = per_choice * request.num_sequences
     if past is None:
         return num_tokens
     return 0 if past.end is not None else max(0, num_tokens - past.num_tokens)
@@ -45,6 +45,8 @@ def settle(
     """The request is over, by `error` or well, with so many tokens made for this connection."""
     if reservation is not None:
         is_refused = isinstance(error, NotReady) and not num_made
+        request = prepared.routed  # beams that are not told were computed all the same
+        num_made = num_made * request.num_sequences // request.num_choices
         reservation.settle(0 if is_refused else _prompt_tokens(prepared), num_made)
 
 

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.errors import InvalidRequest
 from cluster.models.hf.generation_defaults import GenerationDefaults
-from cluster.sampling import SamplingParams
+from cluster.sampling import MAX_CHOICES, SamplingParams
 from cluster.wire import sampling_from_wire
 from protos import generation_pb2, inference_pb2
 from router.dispatch.time_limits import TimeLimits
@@ -69,6 +69,10 @@ def read_request(
     parameters are checked by the pipeline."""
     wire = message.sampling
     _check_lists(wire)
+    sampling = _sampling_of(message, defaults)
+    num_best = _num_best(wire)
+    if num_best is not None:
+        sampling = _of_so_many(sampling, wire)
     return GenerationRequest(
         request_id=request_id,
         tenant=tenant,
@@ -76,7 +80,9 @@ def read_request(
         prompt=prompt,
         limits=limits,
         wishes=Wishes(
-            sampling=_sampling_of(message, defaults),
+            sampling=sampling,
+            num_best=num_best,
+            tells_logprobs=wire.HasField("logprobs"),
             seed=checked_seed(wire.seed) if wire.HasField("seed") else None,
             max_tokens=wire.max_tokens if wire.HasField("max_tokens") else None,
             default_max_tokens=defaults.max_new_tokens,
@@ -91,9 +97,37 @@ def read_request(
 def _sampling_of(
     message: inference_pb2.GenerateRequest, defaults: GenerationDefaults
 ) -> SamplingParams:
-    sampling = sampling_from_wire(message.sampling, max_tokens=1, defaults=defaults.sampling)
+    searches = message.sampling.HasField("beams")  # by the model's own distribution
+    chosen = {} if searches else defaults.sampling
+    sampling = sampling_from_wire(message.sampling, max_tokens=1, defaults=chosen)
     grammar = grammar_in(message)
     return sampling if grammar is None else msgspec.structs.replace(sampling, grammar=grammar)
+
+
+def _num_best(wire: generation_pb2.SamplingParams) -> int | None:
+    """Of those sampled, how many are told; None: all. Raises InvalidRequest."""
+    if not wire.HasField("best_of"):
+        return None
+    num_told = wire.n if wire.HasField("n") else 1
+    if wire.HasField("beams"):
+        raise InvalidRequest(
+            "best_of does not go with beams; beams.width says how many there are",
+            param="sampling.best_of",
+        )
+    if not 1 <= num_told <= wire.best_of <= MAX_CHOICES:
+        raise InvalidRequest(
+            f"best_of is {wire.best_of} and n is {num_told}; allowed: 1 <= n <= best_of <= "
+            f"{MAX_CHOICES}",
+            param="sampling.best_of",
+        )
+    return num_told if wire.best_of > num_told else None
+
+
+def _of_so_many(sampling: SamplingParams, wire: generation_pb2.SamplingParams) -> SamplingParams:
+    """All are sampled, with the logprobs that the choice among them needs."""
+    return msgspec.structs.replace(
+        sampling, n=wire.best_of, logprobs=wire.logprobs if wire.HasField("logprobs") else 0
+    )
 
 
 def prompt_of(message: inference_pb2.GenerateRequest, model: ServedModel) -> Prompt:

@@ -32,6 +32,11 @@ def resumable_call(
         raise InvalidRequest(
             "resumable does not go with prompt_logprobs; leave out one of them", param="resumable"
         )
+    if prepared.routed.sampling.beams is not None or prepared.num_best is not None:
+        raise InvalidRequest(
+            "resumable does not go with beams or best_of: nothing of them is told before their end",
+            param="resumable",
+        )
     if resumption is None:
         return None
     return resumption.begin(prepared, tenant, door=DOOR, told_as=b"")

@@ -97,6 +97,10 @@ def _check_exact(submit: worker_pb2.Submit) -> None:
             "the tokens' choice; ask for logprobs, or for penalties and bias",
             param="logprobs",
         )
+    if sampling.HasField("beams"):
+        raise InvalidRequest(
+            "vLLM workers search no beams; leave use_beam_search out", param="use_beam_search"
+        )
     if submit.resume:
         raise InvalidRequest("vLLM workers do not go on with another worker's answer")
 

@@ -78,9 +78,29 @@ class Reference:
     @torch.inference_mode()
     def hidden(self, ids: list[int]) -> torch.Tensor:
         """After the last norm, [num_tokens, hidden]."""
-        with torch.inference_mode():
-            return self._model.model(torch.tensor([ids])).last_hidden_state[0]
+        return self._model.model(torch.tensor([ids])).last_hidden_state[0]
 
+    @torch.inference_mode()
+    def beams(
+        self, prompt: list[int], num_tokens: int, width: int
+    ) -> list[tuple[list[int], float]]:
+        """The answers of a beam search, best first, with their scores; nothing ends a text."""
+        found = self._model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+            max_new_tokens=num_tokens,
+            do_sample=False,
+            num_beams=width,
+            num_return_sequences=width,
+            eos_token_id=None,
+            pad_token_id=0,
+            output_scores=True,
+            return_dict_in_generate=True,
+        )
+        tokens = [row[len(prompt) :] for row in found.sequences.tolist()]
+        return list(zip(tokens, found.sequences_scores.tolist(), strict=True))
+
+    @torch.inference_mode()
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
         """The likeliest continuation, token by token."""
         ids, past, out = torch.tensor([prompt]), None, []

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from cluster.beam_search import MAX_CANDIDATES, BeamSearch
 from cluster.block_hash import NAME_BYTES
 from cluster.errors import ContextTooLong, InvalidRequest, OutOfBlocks
 from cluster.models.pooling import Pooling
 from engine.contract.commands import GenerateRequest, PrefillMode
+from engine.sampling.logits import end_token_ids
 
 _MAKING_TEXT = (PrefillMode.LOCAL, PrefillMode.REMOTE, PrefillMode.EXPORT)
 
@@ -18,10 +22,14 @@ def check_request(
     pool_tokens: int,
     follows_grammars: bool,
     pooling: Pooling | None = None,
+    eos_token_ids: Sequence[int] = (),
+    block_size: int = 1,
 ) -> None:
     """Raises InvalidRequest, ContextTooLong or OutOfBlocks with the value and the limit."""
     body.sampling.check(vocab_size)
     _check_pooling(body, pooling)
+    if body.sampling.beams is not None:
+        _check_search(body, body.sampling.beams, vocab_size, eos_token_ids)
     _check_prompt(body, vocab_size)
     _check_resume(body, vocab_size)
     if body.prediction:
@@ -40,6 +48,8 @@ def check_request(
     completion = body.sampling.max_tokens if is_answered else body.num_begun_tokens
     num_tokens = len(body.token_ids) + completion
     stored = num_tokens - is_answered  # the last token's KV is never needed
+    if body.sampling.beams is not None and is_answered:
+        stored = body.sampling.beams.stored_tokens(len(body.token_ids), stored, block_size)
     if stored > pool_tokens:
         raise OutOfBlocks(
             f"prompt and completion need KV for {stored} tokens, the pool holds {pool_tokens}; "
@@ -65,6 +75,25 @@ def _check_pooling(body: GenerateRequest, pooling: Pooling | None) -> None:
             )
     elif pooling is not None and not pooling.generates and body.mode in _MAKING_TEXT:
         raise InvalidRequest(f"this model makes no text: it is made for {pooling.kind.value}")
+
+
+def _check_search(
+    body: GenerateRequest, beams: BeamSearch, vocab_size: int, eos_token_ids: Sequence[int]
+) -> None:
+    """One prompt's candidates are enough to begin with; nobody has had a token of it before."""
+    ends = end_token_ids(body.sampling, eos_token_ids)
+    wanted = beams.num_candidates(len(ends))
+    most = min(MAX_CANDIDATES, vocab_size - len(ends))
+    if wanted > most:
+        raise InvalidRequest(
+            f"a beam search of width {beams.width} with {len(ends)} tokens that end a text begins "
+            f"with {wanted} candidates; allowed: {most}: ask for fewer beams",
+            param="use_beam_search",
+        )
+    if body.resume:
+        raise InvalidRequest(
+            "an answer of a beam search cannot go on elsewhere; it starts over", param="resume"
+        )
 
 
 def _check_prompt(body: GenerateRequest, vocab_size: int) -> None:

@@ -17,6 +17,7 @@ from engine.contract.commands import GenerateRequest, PrefillMode
 from engine.sampling.grammars.compiler import CompiledGrammar
 from engine.step.drafting.draft_tally import DraftTally
 from engine.step.requests.adapter_use import AdapterUse
+from engine.step.requests.beam_search import BeamSearchState, Candidates
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.sequence import Sequence
 
@@ -43,7 +44,8 @@ class Request:
         """Only the prompt is computed, or found, for a reader elsewhere."""
         self.is_kept = body.mode is PrefillMode.KEEP
         """It is here for the prefix cache, and never decodes."""
-        self.num_seats = 1 if self.is_export or self.is_open else len(self.choices)
+        num_sequences = len(self.choices) if self.params.beams is None else self.params.beams.width
+        self.num_seats = 1 if self.is_export or self.is_open else num_sequences
         if self.is_kept:
             self.num_seats = 0
         """Sequences that one sequence of this request stands for, now or soon."""
@@ -61,6 +63,10 @@ class Request:
         """None: the model alone."""
         self.waits_on_others = False
         """It has a grammar or an adapter, which may fail."""
+        self.search: BeamSearchState | None = None
+        """The sequences are its beams, in their order; None: none is asked for, or not begun."""
+        self.kept_candidates: dict[Sequence, Candidates] = {}
+        """Of beams that wait for the others to be computed."""
         self.delivered: set[int] = set()
         """Indices of prompt blocks whose KV arrived."""
         self.num_to_compute = body.num_known_tokens
@@ -126,6 +132,23 @@ class Request:
         self.is_open = self.is_started = True
         self.num_seats = 1
         self.is_remote = False
+
+    def begin_search(self, search: BeamSearchState) -> None:
+        """The leader's blocks have the prompt: its beams follow."""
+        self.search = search
+        self.is_open = self.is_started = True
+        self.num_seats = 1
+        self.is_remote = False
+
+    def start_over(self) -> None:
+        """A search that loses its blocks: the leader, the only sequence left, is its prompt again,
+        and without blocks."""
+        assert self.params.beams is not None, "of other requests tokens have been told"
+        self.search, self.first_tokens = None, None
+        self.kept_candidates.clear()
+        self.leader.begin_again()
+        self.is_open = False
+        self.num_seats = self.params.beams.width
 
     def queue_ms(self) -> float:
         """From Submit until blocks were reserved."""

@@ -115,6 +115,13 @@ class Sequence:
         self.lease = None
         self.num_computed = 0
 
+    def begin_again(self) -> None:
+        """As the prompt alone, without blocks: the first choice."""
+        self.release()
+        del self.token_ids[self.num_prompt :]
+        self._names.clear()
+        self.choice = 0
+
     def fork(self, choice: int) -> Sequence:
         """Another choice with the same tokens, on the same blocks."""
         other = Sequence(

@@ -17,6 +17,7 @@ from engine.memory.block_pool import Hold
 from engine.memory.lease import BlockLease
 from engine.sampling.grammars.compiler import CompiledGrammar
 from engine.step.requests.adapter_use import AdapterUse
+from engine.step.requests.beam_search import BeamSearchState
 from engine.step.requests.lifecycle import FINAL, Life, SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -41,6 +42,8 @@ class RequestTable:
         self._num_arrived = 0
         self.num_constrained = 0
         """Requests with a grammar."""
+        self.num_searches = 0
+        """Requests with beams."""
         self.counts: Counter[SequenceState] = Counter()
         self.computing: frozenset[BlockLease] = frozenset()
         """Leases whose blocks steps in flight write to: kept up by who launches and lands these."""
@@ -69,6 +72,7 @@ class RequestTable:
         deadline = Deadline.after(body.timeout_ms / 1e3, self._clock)
         request = Request(body, sequences, deadline=deadline)
         self._requests[body.request_id] = request
+        self.num_searches += body.sampling.beams is not None
         return request
 
     def constrain(self, request: Request, grammar: CompiledGrammar) -> None:
@@ -121,6 +125,13 @@ class RequestTable:
         sequence.life.advance(SequenceState.FINISHED)
         request.sequences.remove(sequence)
 
+    def start_over(self, request: Request) -> None:
+        """A beam search, none of whose blocks a step in flight writes to, is queued again."""
+        for sequence in request.sequences[1:]:
+            self.finish_sequence(request, sequence)
+        request.start_over()
+        request.leader.life.advance(SequenceState.QUEUED)
+
     def end(self, request: Request, state: SequenceState) -> None:
         """Ends every sequence, frees the blocks, forgets the request."""
         assert state in FINAL, f"a request cannot end as {state.value}"
@@ -134,6 +145,7 @@ class RequestTable:
             request.grammar.leave()
         if request.adapter is not None:
             request.adapter.leave()
+        self.num_searches -= request.params.beams is not None
         del self._requests[request.request_id]
 
     def ask_of_reads(self, has_reads: HasReads) -> None:
@@ -171,6 +183,8 @@ class RequestTable:
                 for s in request.sequences
                 if (s.life.state is SequenceState.QUEUED) is not (s.lease is None)
             ]
+            if request.search is not None:
+                found += _faults_of_beams(request, request.search)
         return found
 
     def _queued(self, body: GenerateRequest, begun: BegunChoice) -> Sequence:
@@ -200,3 +214,17 @@ class RequestTable:
             for sequence in request.sequences:
                 if sequence.life.state in states:
                     yield request, sequence
+
+
+def _faults_of_beams(request: Request, search: BeamSearchState) -> list[str]:
+    """Broken promises of a search under way, in words."""
+    sequences, found = request.sequences, list[str]()
+    if len(sequences) != len(search.beams) or not set(request.kept_candidates) < set(sequences):
+        found.append(f"request {request.request_id} has other sequences than beams")
+    if len({s.choice for s in sequences}) != len(sequences):
+        found.append(f"beams of request {request.request_id} have one number")
+    for beam, sequence in zip(search.beams, sequences, strict=False):
+        told = [token.token_id for token in beam.last.all()]
+        if sequence.token_ids[sequence.num_prompt :] != told:
+            found.append(f"beam {sequence.choice} of {request.request_id} has other tokens")
+    return found

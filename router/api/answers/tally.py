@@ -28,6 +28,7 @@ class Tally:
         self._thoughts = thoughts
         self._prompt_tokens = sum(prompt_tokens)
         self._choice_tokens: dict[int, int] = {}
+        self._untold_tokens = 0
         self._cached_tokens = 0
         self._predicted = (0, 0) if is_predicted else None
         """Tokens that were accepted and rejected."""
@@ -41,6 +42,7 @@ class Tally:
         """One prompt is over."""
         usage = event.usage
         self._cached_tokens += usage.cached_tokens
+        self._untold_tokens += event.untold_tokens
         if self._predicted is not None:
             accepted, rejected = self._predicted
             accepted += usage.accepted_prediction_tokens
@@ -49,7 +51,7 @@ class Tally:
 
     def usage(self) -> UsageBody:
         """So far; final once every prompt is over."""
-        completion_tokens = sum(self._choice_tokens.values())
+        completion_tokens = sum(self._choice_tokens.values()) + self._untold_tokens
         return UsageBody(
             self._prompt_tokens,
             completion_tokens,

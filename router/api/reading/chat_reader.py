@@ -137,6 +137,8 @@ class ChatReader:
                     prompt_logprobs=prompt_logprobs,
                     form=forms.plain,
                 ),
+                num_best=sampling.num_best_of(request),
+                tells_logprobs=logprobs is not None,
                 grammar_in_thought=forms.in_thought,
                 grammar_within=forms.within,
                 max_tokens=sampling.max_tokens_of_chat(request),

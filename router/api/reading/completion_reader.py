@@ -94,15 +94,20 @@ class CompletionReader:
             logprobs=logprobs,
             prompt_logprobs=most(asked, logprobs if request.echo else None),
         )
+        num_best = sampling.num_best_of(request)
         shape = CompletionShape(
             self._model.tokenizer,
-            CompletionWishes(logprobs=logprobs, prompt_logprobs=asked, num_choices=params.n),
+            CompletionWishes(
+                logprobs=logprobs, prompt_logprobs=asked, num_choices=num_best or params.n
+            ),
             echoes=[self._text(prompt) for prompt in prompts] if request.echo else (),
         )
         return Plan(
             prompts=tuple(prompts),
             wishes=Wishes(
                 sampling=params,
+                num_best=num_best,
+                tells_logprobs=logprobs is not None,
                 max_tokens=request.max_tokens,
                 seed=sampling.seed_of(request),
                 default_max_tokens=DEFAULT_MAX_TOKENS,

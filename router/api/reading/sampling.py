@@ -11,6 +11,7 @@ from cluster.sampling import MAX_LOGPROBS, SamplingParams
 from router.api.reading.answer_format import grammar_in
 from router.api.reading.plan import AnswerOptions
 from router.api.reading.schema import ChatRequest, CompletionRequest, SamplingFields
+from router.api.reading.several_answers import several_answers_of
 from router.front.generation_request import (
     TextOptions,
     check_num_biases,
@@ -43,8 +44,13 @@ def sampling_of(
 ) -> SamplingParams:
     """Absent fields take the defaults. `max_tokens` and `seed` are resolved later, ranges are
     checked there. `form`: of the answer, where something else than its format says it."""
-    given: dict[str, Any] = dict(defaults.sampling)
+    several = several_answers_of(request)
+    searches = several is not None and several.beams is not None
+    given: dict[str, Any] = {} if searches else dict(defaults.sampling)
     given |= {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
+    if several is not None:
+        given |= {"n": several.num_made, "beams": several.beams}
+        logprobs = 0 if several.num_best is not None and logprobs is None else logprobs
     bias = request.logit_bias or {}
     check_num_biases(len(bias))
     return SamplingParams(
@@ -56,6 +62,12 @@ def sampling_of(
         grammar=grammar_in(request) if form is None else form,
         **given,
     )
+
+
+def num_best_of(request: SamplingFields) -> int | None:
+    """Of the choices, how many are told, the likeliest; None: all."""
+    several = several_answers_of(request)
+    return None if several is None else several.num_best
 
 
 def seed_of(request: SamplingFields) -> int | None:

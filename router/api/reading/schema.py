@@ -79,6 +79,10 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     resumable: bool | None = None
     timeout_s: float | None = None
     prompt_logprobs: int | None = None
+    best_of: int | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+    early_stopping: Any = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None
@@ -97,8 +101,6 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     prompt_cache_retention: str | None = None
     request_id: str | None = None
     priority: int | None = None
-    length_penalty: float | None = None
-    early_stopping: Any = None
     spaces_between_special_tokens: bool | None = None
     mm_processor_kwargs: Any = None
 
@@ -108,7 +110,6 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     parallel_tool_calls: Any = None
     functions: Any = None
     function_call: Any = None
-    use_beam_search: bool | None = None
     detokenize: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
@@ -164,7 +165,6 @@ class CompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True
     logprobs: int | None = None
     echo: bool | None = None
     add_special_tokens: bool | None = None
-    best_of: int | None = None
 
     suffix: Any = None
     prompt_embeds: Any = None

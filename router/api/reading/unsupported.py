@@ -14,7 +14,6 @@ _Fields = dict[str, tuple[Any, ...]]
 _EVERYWHERE: _Fields = {
     "functions": ([],),
     "function_call": ("none",),
-    "use_beam_search": (False,),
     "detokenize": (True,),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
@@ -99,11 +98,6 @@ def check_chat(request: ChatRequest) -> None:
 def check_completion(request: CompletionRequest) -> None:
     """Raises InvalidRequest for the first parameter that cannot be honoured."""
     _OF_COMPLETIONS.refuse(request)
-    if request.best_of is not None and request.best_of != (request.n or 1):
-        raise InvalidRequest(
-            f"best_of is {request.best_of} and n is {request.n or 1}; they must be equal",
-            param="best_of",
-        )
     if request.echo and request.truncate_prompt_tokens is not None:
         raise InvalidRequest(
             "echo tells the whole prompt; leave out one of echo and truncate_prompt_tokens",

@@ -225,14 +225,15 @@ def test_random_interleavings_end_every_request_rightly_and_leak_no_block(seed: 
 
 def end_and_compare(world: World) -> None:
     """Everything that is under way ends; what came is right, and no block is left."""
-    _finish(world)
+    end_all(world)
     for request_id, completion in world.completions.items():
-        _compare(world.bodies[request_id], completion, world.finished_choices(request_id))
+        compare(world.bodies[request_id], completion, world.finished_choices(request_id))
     for (request_id, choice), num_tokens in world.finished.items():
         assert len(world.completions[request_id].token_ids(choice)) == num_tokens
 
 
-def _finish(world: World) -> None:
+def end_all(world: World) -> None:
+    """Steps until everything is over; no block is left."""
     for _ in range(400):
         if world.wire:
             world.arrive()
@@ -252,7 +253,7 @@ def _assert_empty(engine: Engine) -> None:
     assert engine.placement.pool.num_available == engine.placement.pool.num_blocks
 
 
-def _compare(body: GenerateRequest, completion: Completion, finished: set[int]) -> None:
+def compare(body: GenerateRequest, completion: Completion, finished: set[int]) -> None:
     """Right to the last token when it succeeded, right as far as it came otherwise."""
     assert completion.ended is not None
     assert completion.ended.error_code in ("", "cancelled", "deadline_exceeded", "out_of_blocks")

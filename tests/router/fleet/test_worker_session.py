@@ -21,7 +21,7 @@ from cluster.errors import (
 )
 from cluster.generation import EngineLoad
 from cluster.membership.member import Member
-from cluster.pairing import GRAMMAR_VERSION, VLLM
+from cluster.pairing import GRAMMAR_VERSION, SEARCH_VERSION, VLLM
 from cluster.world import World
 from protos import worker_pb2
 from router.fleet.request_stream import Ended, RequestStream, WorkerMessage
@@ -259,6 +259,20 @@ async def test_a_writer_that_fails_by_a_bug_is_not_silent() -> None:
             await stream.next()
         await until(lambda: worker.num_sessions == 2)
         await session.close("was closed by the test")
+
+
+async def test_a_worker_that_would_sample_instead_is_not_sent_a_beam_search() -> None:
+    old = replace(PAIRING, protocol_version=SEARCH_VERSION - 1)
+    async with FakeDecodeWorker() as worker:
+        session = WorkerSession(worker.member(pairing=old), World(), LinkEvents())
+        session.start()
+        await until(lambda: session.is_open)
+        asked = worker_pb2.Submit(request_id="r1", token_ids=[1])
+        asked.sampling.beams.width = 2
+        with pytest.raises(NotReady, match="searches no beams"):
+            session.submit(asked, max_tokens=4)
+        await session.close("was closed by the test")
+    assert not old.searches_beams
 
 
 async def test_a_worker_that_would_not_know_of_a_grammar_is_not_sent_one() -> None:

@@ -45,7 +45,6 @@ NO_EFFECT = {
     "logits_processors": [],
 }
 REFUSED = {
-    "use_beam_search": True,
     "detokenize": False,
     "return_token_ids": True,
     "return_tokens_as_token_ids": True,
