@@ -10,6 +10,7 @@ import pytest
 from cluster.beam_search import BeamSearch, EarlyStopping
 from engine.contract.commands import GenerateRequest, PrefillMode, Submit
 from engine.offline.queue import Completion
+from tests.engine.runner.lazy_runner import lazy_replica
 from tests.engine.step.engine_scenario import small_replica
 from tests.engine.step.test_beams import END, answers_of, expected, search
 from tests.engine.step.test_engine_random import World, compare, end_all
@@ -84,6 +85,28 @@ def test_random_lives_of_searches_end_rightly_and_leak_no_block(seed: int) -> No
     world = BeamWorld(random.Random(seed))
     world.live(150)
     world.end()
+
+
+class LazyBeamWorld(BeamWorld):
+    """Where searches are, other decodes are launched before the tokens of the last step are read;
+    reads go past the device."""
+
+    def make_replicas(self) -> None:
+        """As many blocks as in the world of beams."""
+        made = [lazy_replica(8), lazy_replica(12)]
+        self.replicas = [replica for replica, _ in made]
+        self.runners = [runner for _, runner in made]
+
+
+def test_searches_beside_steps_that_run_ahead_end_rightly() -> None:
+    num_right = num_launched = 0
+    for seed in range(12):
+        world = LazyBeamWorld(random.Random(seed))
+        world.live(150)
+        num_right += world.end()
+        num_launched += world.runners[1].num_launched
+    assert num_right > 12
+    assert num_launched > 20
 
 
 def test_random_lives_have_searches_that_end_well_and_some_that_are_preempted() -> None:
