@@ -128,11 +128,8 @@ def token_to_wire(token: GeneratedToken) -> generation_pb2.GeneratedToken:
 
 def token_from_wire(message: generation_pb2.GeneratedToken) -> GeneratedToken:
     """The inverse of `token_to_wire`."""
-    if not message.HasField("logprob"):
-        return GeneratedToken(
-            message.token_id, None, _top_from_wire(message) if message.top else ()
-        )
-    return GeneratedToken(message.token_id, message.logprob, _top_from_wire(message))
+    logprob = message.logprob if message.HasField("logprob") else None
+    return GeneratedToken(message.token_id, logprob, _top_from_wire(message) if message.top else ())
 
 
 def _top_from_wire(message: generation_pb2.GeneratedToken) -> tuple[tuple[int, float], ...]:

@@ -12,6 +12,7 @@ prompt; it was admitted only because it fits when it is alone (requests/check.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Ordered
 
 import torch
@@ -33,11 +34,21 @@ class Beams:
     """Of one engine. Not asked while no request searches."""
 
     def __init__(
-        self, table: RequestTable, writer: FrameWriter, eos_token_ids: Ordered[int]
+        self,
+        table: RequestTable,
+        writer: FrameWriter,
+        eos_token_ids: Ordered[int],
+        *,
+        on_first: Callable[[Request], None],
+        leave_prefill: Callable[[Request], None],
     ) -> None:
+        """`on_first`: its candidates are known, told or not; `leave_prefill`: and its prompt's KV
+        is here."""
         self._table = table
         self._writer = writer
         self._eos_token_ids = tuple(eos_token_ids)
+        self._on_first = on_first
+        self._leave_prefill = leave_prefill
 
     def split(self, completed: Ordered[Sequence]) -> tuple[list[int], list[int]]:
         """Rows of a step's logits: of searches, and of all others."""
@@ -48,38 +59,29 @@ class Beams:
             (own if searches else others).append(row)
         return own, others
 
-    def take(self, request: Request, own: Ordered[Sequence], logits: torch.Tensor) -> int:
-        """Beams of the request, whose last token was computed: `logits` is float32
-        [len(own), vocab_size]. Returns how many rows could be used."""
-        state = request.search
-        assert state is not None, "what has beams has a search"
-        rows = self._candidates(request, logits, num_generated=own[0].num_generated)
-        for sequence, row in zip(own, rows, strict=True):
-            if row is None:
-                position = len(sequence.token_ids)
-                error = InternalError(f"no token could be chosen at position {position}")
-                self._writer.fail(request, error)
-                return 0
-            request.kept_candidates[sequence] = row
-        if len(request.kept_candidates) == len(request.sequences):
-            self._go_on(request, state, [request.kept_candidates[s] for s in request.sequences])
-        return len(own)
+    def advance(self, logits: torch.Tensor, sequences: Ordered[Sequence]) -> int:
+        """Sequences of searches whose last token was computed: `logits` is float32
+        [len(sequences), vocab_size]. Returns how many rows could be used."""
+        num_used = 0
+        for request in self._table.of(sequences):
+            rows = [row for row, s in enumerate(sequences) if s.request_id == request.request_id]
+            if request.search is None:
+                num_used += self._end_prompt(request, logits[rows])
+            else:
+                own = [sequences[row] for row in rows]
+                num_used += self._take(request, request.search, own, logits[rows])
+        return num_used
 
-    def first_token(self, request: Request, logits: torch.Tensor) -> GeneratedToken | None:
-        """Of a prompt, float32 [1, vocab_size], with all candidates behind it: what a search begins
-        with, here or elsewhere. None: the model failed."""
-        row = self._candidates(request, logits, num_generated=0)[0]
-        return None if row is None else GeneratedToken(*row[0], row)
-
-    def check_first(self, request: Request, token: GeneratedToken) -> None:
-        """Of a prompt that was computed elsewhere. Raises InternalError for what no search can
-        begin with."""
+    def seed(self, request: Request, token: GeneratedToken) -> None:
+        """A first token with its candidates, of a prompt that was computed elsewhere. Raises
+        InternalError for what no search can begin with."""
         wanted = self._new_state(request).num_candidates
         if len(token.top) < wanted:
             raise InternalError(
                 f"the prefill worker sent {len(token.top)} candidates for a beam search that "
                 f"begins with {wanted}"
             )
+        self._take_first(request, token)
 
     def begin(self, request: Request) -> None:
         """The prompt's KV is here, and so are its candidates."""
@@ -89,6 +91,47 @@ class Beams:
         leader.blocks.turn(Hold.ACTIVE)
         leader.life.advance(SequenceState.DECODING)
         self._go_on(request, state, [tokens[0].top])
+
+    def _end_prompt(self, request: Request, logits: torch.Tensor) -> bool:
+        """`logits` is float32 [1, vocab_size]. False: the model failed."""
+        if request.first_tokens is None:
+            row = self._candidates(request, logits, num_generated=0)[0]
+            if row is None:
+                self._fail(request, request.leader)
+                return False
+            token = GeneratedToken(*row[0], row)
+            self._take_first(request, token)
+            if request.is_export:
+                self._writer.token(request, 0, token, None)
+        self._leave_prefill(request)
+        return True
+
+    def _take_first(self, request: Request, token: GeneratedToken) -> None:
+        """A search begins with its candidates once its prompt is here."""
+        self._on_first(request)
+        request.first_tokens = {0: token}
+
+    def _take(
+        self,
+        request: Request,
+        state: BeamSearchState,
+        own: Ordered[Sequence],
+        logits: torch.Tensor,
+    ) -> int:
+        rows = self._candidates(request, logits, num_generated=own[0].num_generated)
+        for sequence, row in zip(own, rows, strict=True):
+            if row is None:
+                self._fail(request, sequence)
+                return 0
+            request.kept_candidates[sequence] = row
+        if len(request.kept_candidates) == len(request.sequences):
+            self._go_on(request, state, [request.kept_candidates[s] for s in request.sequences])
+        return len(own)
+
+    def _fail(self, request: Request, sequence: Sequence) -> None:
+        position = len(sequence.token_ids)
+        error = InternalError(f"no token could be chosen at position {position}")
+        self._writer.fail(request, error)
 
     def _candidates(
         self, request: Request, logits: torch.Tensor, *, num_generated: int

@@ -48,7 +48,13 @@ class TokenChoice:
         self._vocab_size = replica.vocab_size
         self._eos_token_ids = replica.eos_token_ids
         self._sampler = Sampler(replica.eos_token_ids)
-        self._beams = Beams(table, writer, replica.eos_token_ids)
+        self._beams = Beams(
+            table,
+            writer,
+            replica.eos_token_ids,
+            on_first=self._note_first,
+            leave_prefill=self._leave_prefill,
+        )
         self._table = table
         self._writer = writer
         self._masking = masking
@@ -62,7 +68,7 @@ class TokenChoice:
         num_used = 0
         if self._table.num_searches:
             own, others = self._beams.split(completed)
-            num_used = self._search(logits[own], [completed[row] for row in own])
+            num_used = self._beams.advance(logits[own], [completed[row] for row in own])
             logits, completed = logits[others], [completed[row] for row in others]
         rows = [self._rows(sequence, row) for row, sequence in enumerate(completed)]
         all_drawn = self.draw(logits, [row for group in rows for row in group])
@@ -73,39 +79,6 @@ class TokenChoice:
             if request is not None:  # else it has failed with another of its choices
                 self._give(request, sequence, tokens)
         return num_used + sum(token is not None for token in all_drawn)
-
-    def _search(self, logits: torch.Tensor, sequences: Ordered[Sequence]) -> int:
-        """`logits` is float32 [len(sequences), vocab_size], of beam searches. Returns how many rows
-        could be used."""
-        num_used = 0
-        for request in self._table.of(sequences):
-            rows = [row for row, s in enumerate(sequences) if s.request_id == request.request_id]
-            if request.search is None:
-                num_used += self._end_prompt(request, logits[rows])
-            else:
-                own = [sequences[row] for row in rows]
-                num_used += self._beams.take(request, own, logits[rows])
-        return num_used
-
-    def _end_prompt(self, request: Request, logits: torch.Tensor) -> bool:
-        """Of a beam search; `logits` is float32 [1, vocab_size]. False: the model failed."""
-        if request.first_tokens is None:
-            token = self._beams.first_token(request, logits)
-            if token is None:
-                position = len(request.leader.token_ids)
-                error = InternalError(f"no token could be chosen at position {position}")
-                self._writer.fail(request, error)
-                return False
-            self._take_candidates(request, token)
-            if request.is_export:
-                self._writer.token(request, 0, token, None)
-        self._leave_prefill(request)
-        return True
-
-    def _take_candidates(self, request: Request, token: GeneratedToken) -> None:
-        """A beam search begins with them, once its prompt is here. Nothing is told."""
-        self._note_first(request)
-        request.first_tokens = {0: token}
 
     def give(self, sequences: Ordered[Sequence], token_ids: Ordered[int | None]) -> int:
         """Tokens of open requests that were chosen where the logits are; None: there was none.
@@ -129,8 +102,6 @@ class TokenChoice:
                 f"the prefill worker sent first tokens of choices {sorted(tokens)}; "
                 f"there are {sorted(request.choices)}"
             )
-        if request.params.beams is not None:
-            self._beams.check_first(request, tokens[0])
         worst = max(
             token_id
             for token in tokens.values()
@@ -142,7 +113,7 @@ class TokenChoice:
                 f"the vocabulary has {self._vocab_size} tokens"
             )
         if request.params.beams is not None:
-            self._take_candidates(request, tokens[0])
+            self._beams.seed(request, tokens[0])
         else:
             self._take_first_tokens(request, tokens)
 
