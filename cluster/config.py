@@ -27,6 +27,7 @@ from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
 from cluster.option_value import check_ports_differ
+from cluster.resumption_options import ResumptionOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,20 +131,7 @@ class RouterOptions:
     traces: TraceOptions = option(TraceOptions, "")
     sampled: SamplingOptions = option(SamplingOptions, "")
     continue_streams: bool = option(True, "answers go on elsewhere when their worker is lost")
-    resume_within_s: float = option(
-        60.0,
-        "how long the rest of a resumable stream may be asked for once its connection is over; 0: "
-        "no stream is resumable",
-        low=0,
-    )
-    max_resumable_answers: int = option(
-        4096, "resumable streams that are kept, at most; a tenant has half of them", low=2
-    )
-    max_resumable_bytes: int = option(
-        256 * 1024 * 1024,
-        "bytes of all resumable streams; a tenant has half of them, and a stream a 64th part",
-        low=1024 * 1024,
-    )
+    resumption: ResumptionOptions = option(ResumptionOptions, "")
     generation_config: str = option(
         "auto",
         "sampling of requests that name none: auto (the checkpoint's own) or none",

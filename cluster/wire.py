@@ -16,7 +16,6 @@ from msgspec.structs import asdict
 
 from cluster.beam_wire import beams_from_wire, beams_to_wire
 from cluster.block_span import BlockSpan
-from cluster.errors import InvalidRequest
 from cluster.generation import (
     BegunChoice,
     EngineLoad,
@@ -26,7 +25,7 @@ from cluster.generation import (
     Timing,
     Usage,
 )
-from cluster.grammar import OWNER_BYTES, Grammar, GrammarKind
+from cluster.grammar_wire import grammar_from_wire, grammar_to_wire
 from cluster.identity import WorkerKey
 from cluster.kv_peer import KvPeer, KvRank
 from cluster.pairing import Pairing
@@ -100,21 +99,6 @@ def sampling_from_wire(
         beams=beams_from_wire(message.beams) if message.HasField("beams") else None,
         **{**(defaults or {}), **given},
     )
-
-
-def grammar_to_wire(grammar: Grammar) -> generation_pb2.Grammar:
-    """The names are the same on both sides."""
-    return generation_pb2.Grammar(text=grammar.text, kind=grammar.kind.value, owner=grammar.owner)
-
-
-def grammar_from_wire(message: generation_pb2.Grammar) -> Grammar:
-    """The inverse of `grammar_to_wire`. Raises InvalidRequest for a kind that is none."""
-    try:
-        kind = GrammarKind(message.kind)
-        return Grammar(message.text, kind, owner=message.owner[:OWNER_BYTES])
-    except ValueError:
-        why = f"{message.kind[:40]!r} is no kind of grammar; known: {', '.join(GrammarKind)}"
-        raise InvalidRequest(why, param="grammar.kind") from None
 
 
 def token_to_wire(token: GeneratedToken) -> generation_pb2.GeneratedToken:

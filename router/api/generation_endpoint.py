@@ -23,12 +23,12 @@ from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.api.stream_again import EVENT_HEADER, ToldStream, check_resumable, rest_asked_for
 from router.dispatch.stream import Newcomer
 from router.dispatch.time_limits import TimeLimits
+from router.front.answer_bounds import check_scored
 from router.front.body_account import HeldBody
 from router.front.doors import DoorContext
 from router.front.events import DeltaTaker
 from router.front.fan_out import IndexedEvent, merge
 from router.front.generation_request import GenerationRequest
-from router.front.pipeline import check_scored
 from router.front.prepared_generation import PreparedGeneration
 from router.front.resumption import Resumable
 from router.resume.place import is_of_ours

@@ -47,14 +47,12 @@ from router.fleet.worker_link import WorkerAdapter
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.sharing.circle import Circle, CirclePlace
-from router.store.names import StoreNames
 from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.decisions import DecisionLog
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
-from router.vllm.allowed_hosts import AllowedHosts
-from router.vllm.discoveries import discovery_of
 from router.vllm.introduction import FrontedModel
+from router.vllm.named_servers import fleet_of_named
 from router.vllm.vllm_fleet import VllmFleet
 
 
@@ -102,13 +100,7 @@ class FleetPlane:
         rules = self._attempt_rules(options)
         lives = self.fleet.lives
         self._expiry = Expiry(self.store, awake, lives, clock=world.clock, sleep=world.sleep)
-        self.desk = RoutingDesk(
-            self.fleet,
-            self._index,
-            estimates,
-            world.chance,
-            lambda: self.degradation.allows_local_prefill,
-        )
+        self.desk = self._new_desk(estimates, world)
         self._sending = self._new_sending(estimates)
         self.source = self._new_dispatcher(rules)
         watched = (self.fleet, estimates, self.lines, self.metrics)
@@ -170,25 +162,12 @@ class FleetPlane:
 
     def _vllm_fleet(self, options: RouterOptions, fronted: FrontedModel | None) -> VllmFleet | None:
         """None where no vLLM servers are named. Raises ConfigError."""
-        named = options.vllm_servers.vllm
-        if named is None or fronted is None:
-            return None
-        from router.vllm.http_wire import wires_with_key_of  # with httpx: 64 ms, of use only here
-
-        names = StoreNames(options.store.store_namespace, fronted.name)
-        vllm = options.vllm_servers
-        needs_tls = vllm.vllm_key_file is not None and not vllm.vllm_key_in_clear
-        allowed = AllowedHosts(vllm.vllm_allow, needs_tls=needs_tls)
-        discovery = discovery_of(named, names, self._world, allowed)
-        self.metrics.watch_discovery(lambda: discovery.is_current)
-        return VllmFleet(
-            discovery,
-            wires_with_key_of(vllm.vllm_key_file),
+        return fleet_of_named(
+            options,
             fronted,
             self._world,
             self._background,
-            interval_s=options.beat_interval_s,
-            on_late_reads=self.metrics.late_reads.inc,
+            metrics=self.metrics,
             on_gone=lambda worker_id: self.fleet.holds.forget(worker_id),
         )
 
@@ -212,6 +191,15 @@ class FleetPlane:
         if self.circle is not None and not pooling:
             self.circle.tells_of(admission)
         return admission
+
+    def _new_desk(self, estimates: Estimates, world: World) -> RoutingDesk:
+        return RoutingDesk(
+            self.fleet,
+            self._index,
+            estimates,
+            world.chance,
+            lambda: self.degradation.allows_local_prefill,
+        )
 
     def _new_sending(self, estimates: Estimates) -> Sending:
         return Sending(

@@ -27,6 +27,7 @@ from router.fleet.seat_part import SeatPart
 from router.fleet.slow_start import SlowStart
 from router.fleet.stage import RequestStage
 from router.fleet.standstill import GivenRequest, Standstill
+from router.fleet.state_words import health_word, held_word
 from router.fleet.worker_link import WorkerLink
 from router.fleet.worker_room import WorkerRoom
 
@@ -221,23 +222,12 @@ class FleetMember:
         return self.hold.kind is HoldKind.DRAIN and is_heard and self.is_empty
 
     def state_in_words(self, *, is_silent: bool) -> str:
-        """For operators: one word, and what it is held for behind it where something else is
-        wrong. One that its requests leave has "drained" when the last of them has left."""
+        """For operators; see `router.fleet.state_words`."""
         if self.state.draining:
             return "draining"
-        word = self._health(is_silent)
-        if not self.hold.is_on:
-            return word
-        held = "drained" if self.is_drained(is_silent=is_silent) else "draining"
-        held = "cordoned" if self.hold.kind is HoldKind.CORDON else held
-        return held if word == "ready" else f"{word},{held}"
-
-    def _health(self, is_silent: bool) -> str:
-        if self.is_cut_off:
-            return "connecting"
-        if is_silent:
-            return "silent"
-        return "ready" if self.cooldown.is_trusted else self.cooldown.trust.value
+        word = health_word(self.cooldown, is_cut_off=self.is_cut_off, is_silent=is_silent)
+        is_drained = self.is_drained(is_silent=is_silent)
+        return word if not self.hold.is_on else held_word(word, self.hold, is_drained=is_drained)
 
     @property
     def has_room(self) -> bool:

@@ -37,18 +37,19 @@ class Keeping:
         store: SharedStore | None = None,
     ) -> Keeping | None:
         """None: no stream is to be kept."""
-        if not options.resume_within_s:
+        asked = options.resumption
+        if not asked.resume_within_s:
             return None
         limits = KeepingLimits(
-            within_s=options.resume_within_s,
-            max_bytes=options.max_resumable_bytes,
-            max_answers=options.max_resumable_answers,
+            within_s=asked.resume_within_s,
+            max_bytes=asked.max_resumable_bytes,
+            max_answers=asked.max_resumable_answers,
         )
         answers = KeptAnswers(limits, world.clock)
         unwritten_s = longest_unwritten_s(limits.max_answers)
         shared = None
         if store is not None:
-            shared = StoredAnswers(store, options.resume_within_s, unwritten_s)
+            shared = StoredAnswers(store, asked.resume_within_s, unwritten_s)
         metrics = ResumeMetrics(registry)
         metrics.watch(lambda: len(answers), lambda: answers.num_bytes)
         return cls(

@@ -19,22 +19,18 @@ import msgspec
 
 from cluster.adapter import Adapter
 from cluster.deadline import Deadline
-from cluster.errors import (
-    ContextTooLong,
-    InvalidRequest,
-    NotAllowed,
-    SplitserveError,
-)
+from cluster.errors import NotAllowed, SplitserveError
 from cluster.generation import MAX_PREDICTION_TOKENS
 from cluster.grammar import Grammar
 from cluster.process.loop_share import LoopShare
-from cluster.sampling import SamplingParams, in_words
+from cluster.sampling import SamplingParams
 from router.dispatch.stream import (
     Completed,
     Newcomer,
     RoutedRequest,
     TokenSource,
 )
+from router.front.answer_bounds import answer_tokens, check_scored
 from router.front.best_answers import best_answers
 from router.front.caller import Caller
 from router.front.events import DeltaTaker, TextEvent
@@ -60,8 +56,6 @@ from router.tenants.tenant import combined_salt
 from router.text.choice_count import num_tokens_of
 from router.tools.prompt_tail import opens_thought
 
-MAX_PROMPT_LOGPROBS = 1 << 16
-"""In one answer: about 4 MB of it, and 15 ms to encode at its end."""
 SMALLEST_TOP_P = 1e-9
 LONG_PROMPT_TOKENS = 2048
 """What follows of a shorter one takes no more than 0.2 ms for its length."""
@@ -130,11 +124,8 @@ class CompletionPipeline:
         sampling.check(self._model.vocab_size)
         sampling = fitting(wishes, sampling)
         if sampling.grammar is not None:
-            in_thought = wishes.grammar_in_thought
-            grammar = self._grammar_after(token_ids, sampling.grammar, in_thought)
-            grammar = await self._tried(grammar, request)
-            owned = grammar.owned_by(tenant.name)
-            sampling = msgspec.structs.replace(sampling, grammar=owned)
+            grammar = await self._grammar_of(request, token_ids, sampling.grammar)
+            sampling = msgspec.structs.replace(sampling, grammar=grammar)
         routed = RoutedRequest(
             request_id=request.request_id,
             token_ids=token_ids,
@@ -226,7 +217,7 @@ class CompletionPipeline:
         return msgspec.structs.replace(
             asked,
             seed=self._chance.getrandbits(SEED_BITS) if wishes.seed is None else wishes.seed,
-            max_tokens=_max_tokens(wishes, num_prompt_tokens, limit=max_context_tokens),
+            max_tokens=answer_tokens(wishes, num_prompt_tokens, limit=max_context_tokens),
             min_tokens=0 if wishes.max_tokens == 0 else asked.min_tokens,
             top_k=0 if asked.top_k == -1 or asked.top_k >= vocab_size else asked.top_k,
             top_p=SMALLEST_TOP_P if asked.top_p == 0.0 else asked.top_p,
@@ -238,6 +229,14 @@ class CompletionPipeline:
         if not request.tenant.may_ask(name or model.name):
             raise NotAllowed(f"this API key is not for {(name or model.name)[:200]}")
         return model.adapter_named(name) if name else None
+
+    async def _grammar_of(
+        self, request: GenerationRequest, token_ids: list[int], grammar: Grammar
+    ) -> Grammar:
+        """Its tenant's own, as the answer is to follow it. Raises InvalidRequest."""
+        grammar = self._grammar_after(token_ids, grammar, request.wishes.grammar_in_thought)
+        grammar = await self._tried(grammar, request)
+        return grammar.owned_by(request.tenant.name)
 
     def _grammar_after(
         self, token_ids: list[int], grammar: Grammar, in_thought: Grammar | None
@@ -269,41 +268,3 @@ def _told(
     if prepared.num_best is None:
         return events
     return best_answers(events, prepared.num_best, tells_logprobs=prepared.tells_logprobs)
-
-
-def _max_tokens(wishes: Wishes, num_prompt_tokens: int, *, limit: int) -> int:
-    """Raises InvalidRequest for nothing at all, and ContextTooLong."""
-    room = limit - num_prompt_tokens
-    if wishes.max_tokens is None:
-        default = wishes.default_max_tokens
-        return room if default is None else min(default, room)
-    if wishes.max_tokens == 0:
-        if not wishes.tells_prompt:
-            raise InvalidRequest(
-                "max_tokens is 0, which asks for nothing without echo or prompt_logprobs",
-                param="max_tokens",
-            )
-        return 1  # the engine gives a first token with the prompt: nobody asked for it
-    if wishes.max_tokens > room:
-        raise ContextTooLong(
-            f"the prompt has {num_prompt_tokens} tokens and max_tokens is "
-            f"{in_words(wishes.max_tokens)}; this model's context is {limit} tokens: "
-            f"ask for at most {room}",
-            param="max_tokens",
-        )
-    return wishes.max_tokens
-
-
-def check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
-    """Raises InvalidRequest for more logprobs than one answer may hold; the tokens are those of all
-    of its prompts."""
-    if sampling.prompt_logprobs is None:
-        return
-    count = num_prompt_tokens * sampling.n * (1 + sampling.prompt_logprobs)
-    if count > MAX_PROMPT_LOGPROBS:
-        raise InvalidRequest(
-            f"{num_prompt_tokens} prompt tokens with {sampling.prompt_logprobs} alternatives each "
-            f"are {in_words(count)} logprobs; allowed: {MAX_PROMPT_LOGPROBS}: "
-            "ask for fewer, or send less",
-            param="prompt_logprobs",
-        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.errors import InvalidRequest
-from cluster.wire import grammar_from_wire
+from cluster.grammar_wire import grammar_from_wire
 from protos import generation_pb2, worker_pb2
 from router.vllm.structured_outputs import structured_outputs
 

@@ -44,7 +44,8 @@ def commands() -> set[str]:
                 found.add(f"{before}{name}")
         return found
 
-    shown = {f"config show {name}" for name in ("serve", "prefill-worker", "decode-worker")}
+    others = ("serve", "prefill-worker", "decode-worker", "planner")
+    shown = {f"config show {name}" for name in others}
     return below(typer.main.get_command(app), "") - shown
 
 

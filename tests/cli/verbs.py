@@ -156,6 +156,7 @@ ELSEWHERE = {
     "router": "a process",
     "prefill-worker": "a process",
     "decode-worker": "a process",
+    "planner": "a process: tests/fleet/test_planner.py, tests/deploy/test_planner_on_kubernetes.py",
     "chat": "speaks HTTP: tests/cli/test_chat.py",
     "quality": "needs no fleet: tests/cli/test_quality.py",
     "version": "needs no fleet",

@@ -9,7 +9,7 @@ import pytest
 from cluster.block_hash import cache_root
 from cluster.errors import InvalidRequest
 from cluster.grammar import Grammar, GrammarKind
-from cluster.wire import grammar_to_wire
+from cluster.grammar_wire import grammar_to_wire
 from protos import generation_pb2, handoff_pb2, worker_pb2
 from router.grammar.json_schema import JsonOptions, schema_grammar
 from router.grammar.lark import choice_grammar, json_object_grammar, regex_grammar
