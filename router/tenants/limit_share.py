@@ -29,7 +29,7 @@ class LimitShare:
     @property
     def clock(self) -> Clock:
         """See LimitStore."""
-        return self._clock
+        return self._limits.clock
 
     async def take(
         self, charges: Sequence[Charge], spent: Sequence[Charge] = ()
