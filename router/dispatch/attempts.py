@@ -143,7 +143,7 @@ class Attempts:
 
     def sent(self, worker: WorkerKey) -> None:
         """The request goes there."""
-        if self._last_error is not None and not self.waits_for_others:
+        if self._last_error is not None and not self._is_free(self._last_error):
             self._budget.spend()
         self._tried |= {worker}
         self._current = self._fleet.find(worker)
@@ -212,7 +212,9 @@ class Attempts:
             return False
         if not self._has_tries(error):
             return False
-        return self._may_wait(error) or (self._budget.has_room and self._has_others())
+        if self._may_wait(error):
+            return True
+        return (self._is_free(error) or self._budget.has_room) and self._has_others()
 
     def may_move(self, request: RoutedRequest, begun_tokens: int) -> bool:
         """True when the request, whose longest choice has so many tokens, may leave a worker that
@@ -249,6 +251,13 @@ class Attempts:
     def _may_wait(self, error: SplitserveError) -> bool:
         """Of a worker that is lost or stops, another one may be about to take the place."""
         return isinstance(error, WorkerLost) or self._is_stopping(error)
+
+    def _is_free(self, error: SplitserveError) -> bool:
+        """It costs the retry budget nothing: the worker is gone, or tells no more of what it had
+        begun, so that nobody does the work twice; and all of its streams come at once."""
+        if self._pairing_key is not None and isinstance(error, NothingCame):
+            return True
+        return self._may_wait(error)
 
     def _has_others(self) -> bool:
         role = Role.PREFILL if self._pooling else Role.DECODE

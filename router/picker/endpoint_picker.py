@@ -126,12 +126,16 @@ class EndpointPicker:
         server = passed.server
         replies = picked(
             server.address.host_port,
-            {"authorization": self._authorization, **passed.trace_headers},
+            {
+                "authorization": self._authorization,
+                "x-request-id": passed.request.request_id,
+                **passed.trace_headers,
+            },
             passed_body(
                 body,
                 model=server.model,
                 salt=server.salt_of(passed.root),
-                left_out=checked.plan.ignored,
+                schema=checked.schema if checked.plan.ignored else None,
                 max_tokens=passed.request.sampling.max_tokens,
             ),
             in_pieces=call.in_pieces,

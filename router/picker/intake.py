@@ -9,6 +9,7 @@ import msgspec
 from cluster.errors import InvalidRequest, MethodNotAllowed, UnknownPath
 from router.api.plan_reading import plan_of
 from router.api.reading.plan import BodyReader, Plan
+from router.api.reading.schema import ChatRequest, CompletionRequest
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.api.status_endpoints import listed
 from router.dispatch.stream import Newcomer
@@ -22,6 +23,10 @@ from router.telemetry.request_trace import RequestTrace
 from router.tenants.tenant import Tenant
 
 MODELS_PATH = "/v1/models"
+_SCHEMAS: Mapping[str, type[msgspec.Struct]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+}
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +46,8 @@ class Checked(msgspec.Struct, frozen=True):
 
     plan: Plan
     prepared: PreparedGeneration
+    schema: type[msgspec.Struct]
+    """Of its body."""
 
 
 class Intake:
@@ -100,7 +107,7 @@ class Intake:
                 trace=self._trace(came.head, reader),
             )
         )
-        return Checked(plan, prepared)
+        return Checked(plan, prepared, _SCHEMAS[came.head.path])
 
     def _trace(self, head: HttpHead, reader: BodyReader) -> RequestTrace | None:
         """As the client's headers say."""

@@ -11,7 +11,7 @@ counted has been read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cluster.errors import BudgetSpent, NotReady, RateLimited
 from router.tenants.limit_store import Charge, LimitStore, Shortage
@@ -21,18 +21,22 @@ from router.tenants.limits import Left, Limit, LimitKind, TokenBudget
 class Reservation:
     """Tokens that a request may use."""
 
-    __slots__ = ("_account", "_reserved")
+    __slots__ = ("_account", "_ends_s", "_reserved")
 
-    def __init__(self, account: Account, reserved: tuple[int, int]) -> None:
+    def __init__(
+        self, account: Account, reserved: tuple[int, int], ends_s: Mapping[str, float]
+    ) -> None:
+        """`ends_s`: when the periods end in which it was taken, by the keys of budgets."""
         self._account: Account | None = account
         self._reserved = reserved
+        self._ends_s = ends_s
 
     def settle(self, prompt_tokens: int, answer_tokens: int) -> None:
         """Idempotent: the first word counts."""
         account, self._account = self._account, None
         if account is not None:
             prompt, answer = self._reserved
-            account._settle(prompt_tokens - prompt, answer_tokens - answer)
+            account._settle(prompt_tokens - prompt, answer_tokens - answer, self._ends_s)
 
 
 class Account:
@@ -49,6 +53,7 @@ class Account:
         self._limits = tuple(limits)
         self._store = store
         self._of_tokens = [each for each in limits if each.kind is not LimitKind.REQUESTS]
+        self._budgets = [each for each in limits if isinstance(each, TokenBudget)]
         self._on_entry: list[Charge] = [
             (each, each.kind is LimitKind.REQUESTS) for each in self._limits
         ]
@@ -61,7 +66,13 @@ class Account:
         """Raises RateLimited and BudgetSpent, with the exact wait."""
         charges = self._charges(prompt_tokens, answer_tokens)
         await self._take(charges, spent=self._charges(prompt_tokens, 0))
-        return Reservation(self, (prompt_tokens, answer_tokens))
+        return Reservation(self, (prompt_tokens, answer_tokens), self._budgets_ends_s())
+
+    def _budgets_ends_s(self) -> dict[str, float]:
+        if not self._budgets:
+            return {}
+        now_s = self._store.clock()
+        return {each.key: now_s + self._store.left(each).reset_s for each in self._budgets}
 
     def left(self) -> list[tuple[Limit, Left]]:
         """Of each limit, as far as it is known at once."""
@@ -73,8 +84,15 @@ class Account:
             self._on_refusal(shortage.limit.kind)
             raise _refusal(shortage)
 
-    def _settle(self, prompt_tokens: int, answer_tokens: int) -> None:
-        self._store.settle(self._charges(prompt_tokens, answer_tokens))
+    def _settle(self, prompt_tokens: int, answer_tokens: int, ends_s: Mapping[str, float]) -> None:
+        """What was taken in a period that is over is given back to none: the next one would have
+        more than its tokens."""
+        charges = self._charges(prompt_tokens, answer_tokens)
+        if ends_s:
+            now_s = self._store.clock()
+            over = {key for key, end_s in ends_s.items() if end_s <= now_s}
+            charges = [one for one in charges if one[1] >= 0 or one[0].key not in over]
+        self._store.settle(charges)
 
     def _charges(self, prompt: int, answer: int) -> list[Charge]:
         """Of a request's tokens."""

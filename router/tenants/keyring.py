@@ -72,8 +72,15 @@ class KnownKeys:
         return {key_id: entry.record for key_id, entry in self._entries.items()}
 
     def take(self, records: Mapping[str, KeyRecord]) -> None:
-        """These are all that there are from now on."""
-        self._entries = {key_id: self._entry_of(record) for key_id, record in records.items()}
+        """These are all that there are from now on. What is as it was is kept: of thousands one is
+        changed, most often, and all would hold the loop."""
+        before = self._entries
+        self._entries = {
+            key_id: kept
+            if (kept := before.get(key_id)) is not None and kept.record == record
+            else self._entry_of(record)
+            for key_id, record in records.items()
+        }
 
     def let_in(self, authorization: str | None) -> Tenant:
         """See Keyring. What it takes does not tell how much of a key was right."""

@@ -26,6 +26,11 @@ class LimitShare:
         self._limits = MemoryLimits(clock)
         self._held: set[str] = set()
 
+    @property
+    def clock(self) -> Clock:
+        """See LimitStore."""
+        return self._limits.clock
+
     async def take(
         self, charges: Sequence[Charge], spent: Sequence[Charge] = ()
     ) -> Shortage | None:

@@ -26,6 +26,11 @@ class LimitStore(Protocol):
     """From the event loop only. One that is shared and away answers by what is known here: nobody
     is refused on account of the store itself."""
 
+    @property
+    def clock(self) -> Clock:
+        """By which its limits' times go."""
+        ...
+
     async def take(
         self, charges: Sequence[Charge], spent: Sequence[Charge] = ()
     ) -> Shortage | None:
@@ -53,6 +58,11 @@ class MemoryLimits:
         """`states`: to begin with, by the limits' keys."""
         self._clock = clock
         self._states = dict(states or {})
+
+    @property
+    def clock(self) -> Clock:
+        """See LimitStore."""
+        return self._clock
 
     @property
     def states(self) -> Mapping[str, State]:

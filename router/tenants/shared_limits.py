@@ -89,6 +89,11 @@ class SharedLimits:
         store.teach(CHARGE_LIMITS)
         store.watch(self._on_change)
 
+    @property
+    def clock(self) -> Clock:
+        """See LimitStore."""
+        return self._clock
+
     async def take(
         self, charges: Sequence[Charge], spent: Sequence[Charge] = ()
     ) -> Shortage | None:

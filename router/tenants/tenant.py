@@ -32,6 +32,6 @@ ANYBODY = Tenant()
 
 def combined_salt(tenant: str, cache_salt: str) -> str:
     """The server's tenant and the client's salt; no client salt can name another tenant."""
-    if not cache_salt:
+    if not cache_salt and ":" not in tenant:
         return tenant
     return f"{len(tenant)}:{tenant}:{cache_salt}"

@@ -3,6 +3,8 @@
 import pytest
 
 from cluster.errors import InternalError
+from cluster.identity import Role
+from router.dispatch.attempts import AttemptRules, Attempts
 from router.dispatch.retry_budget import (
     REQUESTS_PER_RETRY,
     RETRIES_PER_S,
@@ -10,9 +12,11 @@ from router.dispatch.retry_budget import (
     RetryBudget,
 )
 from router.dispatch.stream import Completed
+from router.dispatch.time_limits import NothingCame
 from tests.manual_clock import ManualClock
 from tests.router.dispatch_bench import collect, is_idle, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker
+from tests.router.front_fakes import until
 
 ALWAYS = RETRIES_PER_S * WINDOW_S
 
@@ -74,3 +78,27 @@ async def test_a_request_whose_worker_is_lost_goes_on_whatever_was_spent() -> No
             assert isinstance(events[-1], Completed)
         assert lost.submitted
         assert plane.source._rules.budget.used_share == spent
+
+
+async def test_all_streams_of_a_frozen_worker_go_on_however_many_come_at_once() -> None:
+    num_streams = 4 * ALWAYS
+    async with router(FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1")) as plane:
+        fleet = plane.fleet
+        await until(lambda: len(fleet.ready(Role.DECODE)) == 2, "both are there")
+        frozen, other = (item.key for item in fleet.ready(Role.DECODE))
+        rules = AttemptRules(RetryBudget(lambda: num_streams, ManualClock()))
+        streams = [Attempts(fleet, rules) for _ in range(num_streams)]
+        for each in streams:
+            each.sent(frozen)
+            each.begun()
+        silent = NothingCame("nothing came")
+        for each in streams:
+            assert each.may_go_on(silent)
+            each.failed(frozen, silent)
+            each.sent(other)
+        assert rules.budget.used_share == 0.0
+        unbegun = Attempts(fleet, rules)
+        unbegun.sent(frozen)
+        unbegun.failed(frozen, silent)
+        unbegun.sent(other)
+        assert rules.budget.used_share > 0.0  # its worker may still be at it

@@ -7,6 +7,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.errors import RateLimited, Unauthenticated
@@ -14,7 +15,8 @@ from router.tenants import keyring
 from router.tenants.account import Account
 from router.tenants.api_key import KeyTerms, id_of, new_key
 from router.tenants.key_file import changed_keys
-from router.tenants.keyring import FileKeyring, OpenDoor
+from router.tenants.keyring import FileKeyring, KnownKeys, OpenDoor
+from router.tenants.limit_store import MemoryLimits
 from router.tenants.limits import LEAST_BURST
 from router.tenants.priority import Priority
 from router.tenants.tenant import ANYBODY, Tenant
@@ -132,7 +134,18 @@ async def test_a_rate_goes_on_from_where_it_stands_when_the_file_changes(
     following = asyncio.create_task(ring.follow())
     new = add(path, "umbrella")
     await until(lambda: is_known(ring, new), "the change is known")
-    assert account_of(ring, key) is not account
+    assert account_of(ring, key) is account  # what is as it was is not made anew
     with pytest.raises(RateLimited):
         await account_of(ring, key).enter()
     following.cancel()
+
+
+def test_a_change_of_one_key_makes_no_other_anew() -> None:
+    records = {f"{number:08x}": new_key("acme")[0] for number in range(100)}
+    known = KnownKeys(MemoryLimits(ManualClock()))
+    known.take(records)
+    before = dict(known._entries)
+    changed = msgspec.structs.replace(records["00000007"], weight=2.0)
+    known.take(records | {"00000007": changed})
+    anew = [key for key, entry in known._entries.items() if entry is not before[key]]
+    assert anew == ["00000007"] and known._entries["00000007"].tenant.weight == 2.0

@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from cluster.errors import BudgetSpent
+from router.tenants.account import Account
 from router.tenants.limit_store import MemoryLimits
 from router.tenants.limits import LEAST_BURST, REQUEST_BURST_S, Limit, LimitKind, Rate, TokenBudget
 from tests.manual_clock import ManualClock
@@ -130,3 +132,30 @@ async def test_a_budget_is_spent_until_its_period_is_over() -> None:
     assert meter.left == 10.0
     meter.clock.advance(3001.0)
     assert meter.left == 100.0 and await meter.lets_in(100.0)
+
+
+async def test_what_a_period_has_kept_for_an_answer_is_no_more_tokens_of_the_next() -> None:
+    clock = ManualClock()
+    store = MemoryLimits(clock)
+    account = Account([budget := TokenBudget("key/budget", tokens=1000.0, period_s=60.0)], store)
+    (await account.reserve(999, 0)).settle(999, 0)
+    last = await account.reserve(1, 100_000)
+    within = store.left(budget).reset_s
+    clock.advance(within + 1.0)
+    (await account.reserve(1000, 0)).settle(1000, 0)
+    last.settle(1, 1)  # of the period before
+    with pytest.raises(BudgetSpent):
+        await account.reserve(1, 0)
+
+
+async def test_what_an_answer_did_not_need_is_there_again_in_its_own_period() -> None:
+    clock = ManualClock()
+    account = Account(
+        [TokenBudget("key/budget", tokens=1000.0, period_s=60.0)], MemoryLimits(clock)
+    )
+    kept = await account.reserve(1, 100_000)
+    clock.advance(59.0)
+    kept.settle(1, 9)
+    (await account.reserve(990, 0)).settle(990, 0)
+    with pytest.raises(BudgetSpent):
+        await account.reserve(1, 0)
