@@ -18,7 +18,8 @@ from cluster.deadline import Clock, deadline_passed
 from cluster.engine_options import EngineOptions
 from engine.contract.adapters import LoadAdapter, UnloadAdapter
 from engine.contract.commands import Command, Inspect, Submit
-from engine.contract.messages import Frame, Inspection, WarmBlocks
+from engine.contract.messages import Frame, Inspection
+from engine.contract.warm_blocks import WarmBlocks
 from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.meter import GrammarMeter
