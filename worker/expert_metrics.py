@@ -8,7 +8,7 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cluster.deadline import Clock
-from engine.contract.messages import ExpertNumbers
+from engine.contract.expert_numbers import ExpertNumbers
 
 
 class ExpertMetrics:

@@ -11,7 +11,7 @@ from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import Role
 from cluster.rank_facts import RankWait
 from engine.contract.draft_numbers import DraftNumbers
-from engine.contract.messages import ExpertNumbers
+from engine.contract.expert_numbers import ExpertNumbers
 from worker.draft_metrics import DraftMetrics
 from worker.expert_metrics import ExpertMetrics
 from worker.rank_metrics import RankMetrics

@@ -30,6 +30,8 @@ from cluster.kv_peer import KvPeer
 from cluster.rank_facts import RankFacts, RankWait
 from engine.contract.adapters import AdapterNews
 from engine.contract.draft_numbers import DraftNumbers
+from engine.contract.expert_numbers import ExpertNumbers
+from engine.contract.warm_blocks import WarmBlocks
 from engine.contract.weight_format import WeightFormat
 
 
@@ -141,27 +143,6 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str = ""
 
 
-class WarmBlock(msgspec.Struct, frozen=True):
-    """A cached block, for those who choose what is worth keeping."""
-
-    block: CachedBlock
-    root: bytes | None
-    """Of a first block: what its name was made from; None for all others."""
-    last_used: int
-    """Larger is later; equal for blocks that are in use."""
-
-
-class WarmBlocks(msgspec.Struct, frozen=True):
-    """A part of the list of warm blocks, or all of it. What was lost since the list was made is
-    not in it; a name that several homes have may be in it more than once."""
-
-    blocks: list[WarmBlock] = []
-    num_listed: int = 0
-    """Of the whole list, which has the hottest."""
-    num_cached: int = 0
-    """Different blocks that are cached, listed or not."""
-
-
 class Inspection(msgspec.Struct, frozen=True):
     """The answer to Inspect. `snapshot` lists live cached blocks, parents first."""
 
@@ -169,17 +150,6 @@ class Inspection(msgspec.Struct, frozen=True):
     violations: list[str]
     snapshot: list[CachedBlock]
     warm: WarmBlocks = WarmBlocks()
-
-
-class ExpertNumbers(msgspec.Struct, frozen=True, kw_only=True):
-    """How a group balances the experts of a mixture."""
-
-    imbalance: dict[int, float] = {}
-    """By layer, the load of the busiest group of ranks over the mean, as last measured."""
-    num_rebalances: int = 0
-    """Layers whose experts have changed their ranks."""
-    num_failures: int = 0
-    """Rebalances that were given up, to be tried again."""
 
 
 class Frame(msgspec.Struct, kw_only=True):

@@ -73,16 +73,11 @@ class Decoder:
         builder = LayerBuilder(
             split=self.split, kernels=kernels, rope=rope, picks=picks, bank=self.bank
         )
-        self._layers: list[DecoderLayer] = []
-        for index in range(self.config.num_layers):
-            self._layers.append(builder.layer(index, weights.layer(index)))
-            progress("load weights", (index + 1) / self.config.num_layers)
+        self._layers = _layers(builder, weights, progress)
         self._final_norm = weights.final_norm()
         head = weights.lm_head()
         self._lm_head = self._embedding if head is None else kernels.pack_linear(head)
-        source = None
-        if picks is not None:
-            source = ExpertSource(reopen=weights.reopen, kernels=kernels, picks=picks)
+        source = _expert_source(weights, kernels, picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
         new_tape = partial(_tape, self.dtype, self.split, collective)
         record = partial(self._record, new_tape)
@@ -245,6 +240,26 @@ def _tape(
         raise ValueError(f"{type(collective).__name__} exchanges no rows between ranks")
     summed = None if split.row_sharing is RowSharing.OWN else collective
     return Tape(dtype, summed, exchange=collective, has_adapters=has_adapters)
+
+
+def _layers(
+    builder: LayerBuilder, weights: DecoderWeights, progress: PhaseProgress
+) -> list[DecoderLayer]:
+    """All of them, in order."""
+    layers, num_layers = list[DecoderLayer](), weights.config.num_layers
+    for index in range(num_layers):
+        layers.append(builder.layer(index, weights.layer(index)))
+        progress("load weights", (index + 1) / num_layers)
+    return layers
+
+
+def _expert_source(
+    weights: DecoderWeights, kernels: KernelSet, picks: ExpertPicks | None
+) -> ExpertSource | None:
+    """Where experts that change their ranks come from; None: none do."""
+    if picks is None:
+        return None
+    return ExpertSource(reopen=weights.reopen, kernels=kernels, picks=picks)
 
 
 def _picks(split: ModelSplit, device: torch.device) -> ExpertPicks | None:

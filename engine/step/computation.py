@@ -127,7 +127,7 @@ class Computation:
         """An exception ends the requests of this step."""
         held = self._masking.take(work.spans) if self._table.num_constrained else _NOBODY
         completed = [span.sequence for span in work.spans if span.completes]
-        waiting = self._table.of(s for s in completed if s not in held)
+        waiting = self._table.of([s for s in completed if s not in held] if held else completed)
         try:
             if work.num_drafted:
                 num_given = self._verification.take(logits, work.spans, held)

@@ -18,22 +18,24 @@ from cluster.deadline import Clock, deadline_passed
 from cluster.engine_options import EngineOptions
 from engine.contract.adapters import LoadAdapter, UnloadAdapter
 from engine.contract.commands import Command, Inspect, Submit
-from engine.contract.messages import Frame, Inspection, WarmBlocks
+from engine.contract.messages import Frame
 from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.meter import GrammarMeter
+from engine.step import split_prompt
 from engine.step.adapting import Adapting
 from engine.step.batch.builder import BatchBuilder
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
 from engine.step.drafting.drafter import MakeDrafter
+from engine.step.inspection import Inspector
 from engine.step.launches import Launches
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.prompt_pooling import PromptPooling
 from engine.step.requests.lifecycle import SequenceState
-from engine.step.requests.table import HasReads, RequestTable
+from engine.step.requests.table import HasReads, RequestTable, no_reads
 from engine.step.run_ahead import LaunchedStep, RunAhead
 from engine.step.speculation import Speculation, speculation_of, why_none
 from engine.step.step_planner import StepPlanner
@@ -44,14 +46,8 @@ from engine.step.telling.load_report import LoadReport
 from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice
 from engine.step.verification import Verification
-from engine.step.warm_list import WarmList
 
 _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODING)
-
-
-def no_reads(request_id: str) -> bool:
-    """A HasReads for an engine that receives nothing."""
-    return False
 
 
 class Engine:
@@ -60,6 +56,8 @@ class Engine:
     is_compiling = False
     """Grammars, masks of them, or adapters were not ready when the last step began: one soon may
     achieve something."""
+    _is_stalled = True
+    """Until a command comes, or what is waited for."""
 
     def __init__(
         self,
@@ -109,9 +107,8 @@ class Engine:
             grammars=GrammarMeter() if grammars is None else grammars.meter,
             clock=clock,
         )
-        self._warm = WarmList(self.placement.pool, self.placement.cache)
+        self._inspector = Inspector(self.placement, self.table, self.masking, self.adapters)
         self._queue = QueueReport(self.table, self._planner.in_turn, clock=clock)
-        self._is_stalled = True
 
     @property
     def has_work(self) -> bool:
@@ -133,7 +130,7 @@ class Engine:
         if isinstance(command, Submit):
             self._commands.submit(command.request)
         elif isinstance(command, Inspect):
-            self._writer.frame.inspections.append(self._inspect(command))
+            self._writer.frame.inspections.append(self._inspector.answer(command))
         elif isinstance(command, RequestCommand):
             self._commands.apply(command)
         elif isinstance(command, LoadAdapter | UnloadAdapter) and self.adapters is not None:
@@ -156,11 +153,7 @@ class Engine:
     def receiving_blocks(self, request_id: str) -> list[int] | None:
         """The slots that reads for this REMOTE request may be started into; None: no more reads."""
         request = self.table.get(request_id)
-        if request is None or request.goes_local:
-            return None
-        if request.leader.life.state is not SequenceState.RECEIVING:
-            return None
-        return list(request.leader.blocks.block_ids)
+        return None if request is None else split_prompt.receiving_blocks(request)
 
     def fail_all(self, error: Exception) -> None:
         """After an exception out of `step`, which is a bug: nobody is left without an answer.
@@ -171,11 +164,7 @@ class Engine:
 
     def check_invariants(self) -> list[str]:
         """Broken promises of pool, cache and table, in words; empty is good."""
-        found = self.placement.pool.check_invariants() + self.table.check_invariants()
-        found += self.masking.check_invariants()
-        if self.table.leases() != self.placement.pool.leases:
-            found.append("the pool's leases are not those that requests answer for")
-        return found + ([] if self.adapters is None else self.adapters.check_invariants())
+        return self._inspector.check_invariants()
 
     @property
     def _is_compiling(self) -> bool:
@@ -244,14 +233,6 @@ class Engine:
             token_choice=self._token_choice,
         )
         return Launches(ahead, self._planner, self._computation, self.table)
-
-    def _inspect(self, command: Inspect) -> Inspection:
-        return Inspection(
-            token=command.token,
-            violations=self.check_invariants() if command.check_invariants else [],
-            snapshot=self.placement.cache.snapshot() if command.snapshot_cache else [],
-            warm=WarmBlocks() if (first := command.warm_from) is None else self._warm.part(first),
-        )
 
     def _tidy(self) -> None:
         """Ends requests past their deadline; takes back blocks whose last read is done."""

@@ -26,6 +26,13 @@ def reserved(request: Request, placement: Placement) -> Reserved:
     return Reserved(request.request_id, first_block, list(leader.blocks.block_ids))
 
 
+def receiving_blocks(request: Request) -> list[int] | None:
+    """The slots that reads for a REMOTE request may be started into; None: no more reads."""
+    if request.goes_local or request.leader.life.state is not SequenceState.RECEIVING:
+        return None
+    return list(request.leader.blocks.block_ids)
+
+
 def deliver(request: Request, command: Deliver, placement: Placement) -> None:
     """Verified blocks arrived, in any order; the gapless part from the start becomes usable."""
     leader, size = request.leader, placement.block_size

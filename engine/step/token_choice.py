@@ -25,6 +25,7 @@ from engine.step.beams import Beams
 from engine.step.masking import Masking
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
+from engine.step.requests.seed_check import check_choices, check_vocabulary
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from engine.step.step_health import is_device_error
@@ -97,21 +98,8 @@ class TokenChoice:
 
     def seed(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
         """First tokens that a prefill worker sampled. Raises InternalError when they do not fit."""
-        if set(tokens) != set(request.choices):
-            raise InternalError(
-                f"the prefill worker sent first tokens of choices {sorted(tokens)}; "
-                f"there are {sorted(request.choices)}"
-            )
-        worst = max(
-            token_id
-            for token in tokens.values()
-            for token_id in (token.token_id, *(other for other, _ in token.top))
-        )
-        if worst >= self._vocab_size:
-            raise InternalError(
-                f"the prefill worker sent token {worst}; "
-                f"the vocabulary has {self._vocab_size} tokens"
-            )
+        check_choices(request, tokens)
+        check_vocabulary(tokens, self._vocab_size)
         if request.params.beams is not None:
             self._beams.seed(request, tokens[0])
         else:

@@ -8,7 +8,7 @@ No step makes much of it: of a large cache all at once is tens of megabytes.
 from __future__ import annotations
 
 from engine.contract.commands import WARM_PART_BLOCKS
-from engine.contract.messages import WarmBlock, WarmBlocks
+from engine.contract.warm_blocks import WarmBlock, WarmBlocks
 from engine.memory.block_pool import BlockPool
 from engine.memory.prefix_cache import PrefixCache
 

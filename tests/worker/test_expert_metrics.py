@@ -6,7 +6,7 @@ import math
 
 from prometheus_client import CollectorRegistry
 
-from engine.contract.messages import ExpertNumbers
+from engine.contract.expert_numbers import ExpertNumbers
 from worker.expert_metrics import ExpertMetrics
 
 AGE = "splitserve_worker_expert_rebalance_age_seconds"

@@ -30,7 +30,8 @@ from engine.contract.commands import (
     Inspect,
     Submit,
 )
-from engine.contract.messages import Frame, Inspection, LoadProgress, Ready, WarmBlock, WarmBlocks
+from engine.contract.messages import Frame, Inspection, LoadProgress, Ready
+from engine.contract.warm_blocks import WarmBlock, WarmBlocks
 from worker.engine.link import EngineLink, LifeListener
 from worker.engine.listeners import Listeners, RequestListener
 

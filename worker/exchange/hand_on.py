@@ -17,7 +17,7 @@ from cluster.dial.dialer import Dialer, PrefixCacheLink
 from cluster.errors import DeadlineExceeded, InvalidRequest, OutOfBlocks, SplitserveError
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from engine.contract.messages import WarmBlocks
+from engine.contract.warm_blocks import WarmBlocks
 from protos.worker_pb2 import HandOnReport, HandOnRequest, ReceivedPrefixes, TakeOverRequest
 from worker.exchange.choice import choose, share
 from worker.exchange.prefill_target import PrefillTarget

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from engine.contract.messages import WarmBlock
+from engine.contract.warm_blocks import WarmBlock
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.contract.messages import ExpertNumbers
+from engine.contract.expert_numbers import ExpertNumbers
 
 
 @dataclass(slots=True)

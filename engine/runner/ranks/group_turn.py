@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.contract.messages import ExpertNumbers, Frame
+from engine.contract.expert_numbers import ExpertNumbers
+from engine.contract.messages import Frame
 from engine.model.experts.balance import ExpertBalance
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.sampling.grammars.compiler import CompiledGrammar
 
 
-class Outlook:
+class GrammarOutlook:
     """What may come after so many tokens of an answer."""
 
     __slots__ = ("forced", "masks", "num_known")
@@ -70,7 +70,7 @@ class Constraint:
         """Tokens of the answer that it was told of."""
         self._ahead: list[int] = []
         """Tokens that were fed behind these: forced ones."""
-        self.outlook: Outlook | None = None
+        self.outlook: GrammarOutlook | None = None
         """The last that was found."""
         self.is_watched = grammar is not None and grammar.is_dear
         """Its masks are made by themselves, and timed."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.sampling.grammars.constraint import Constraint, Outlook
+from engine.sampling.grammars.constraint import Constraint, GrammarOutlook
 
 Bits = npt.NDArray[np.int32]
 
@@ -50,6 +50,6 @@ class MaskedRow:
         """The masks; int32 [num_words] each."""
         return [torch.from_numpy(mask) for mask in self.masks]
 
-    def outlook(self) -> Outlook:
+    def outlook(self) -> GrammarOutlook:
         """Of a row without a draft."""
-        return Outlook(self.constraint.num_known, self.forced, self.tensors)
+        return GrammarOutlook(self.constraint.num_known, self.forced, self.tensors)

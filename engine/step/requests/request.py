@@ -44,10 +44,7 @@ class Request:
         """Only the prompt is computed, or found, for a reader elsewhere."""
         self.is_kept = body.mode is PrefillMode.KEEP
         """It is here for the prefix cache, and never decodes."""
-        num_sequences = len(self.choices) if self.params.beams is None else self.params.beams.width
-        self.num_seats = 1 if self.is_export or self.is_open else num_sequences
-        if self.is_kept:
-            self.num_seats = 0
+        self.num_seats = _seats_at_first(body, is_open=self.is_open)
         """Sequences that one sequence of this request stands for, now or soon."""
         self.is_remote = body.mode.is_remote
         """The prompt is computed elsewhere; ends with PrefillLocally, or when it has arrived."""
@@ -167,3 +164,13 @@ class Request:
         if since_s is None or until_s is None:
             return 0.0
         return max(0.0, (until_s - since_s) * 1e3)
+
+
+def _seats_at_first(body: GenerateRequest, *, is_open: bool) -> int:
+    """Of one of its sequences, when it comes."""
+    if body.mode is PrefillMode.KEEP:
+        return 0
+    if body.mode.is_export or is_open:
+        return 1
+    beams = body.sampling.beams
+    return len(body.choices) if beams is None else beams.width

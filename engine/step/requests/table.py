@@ -31,6 +31,11 @@ HasReads = Callable[[str], bool]
 """Request id -> True while reads into its blocks are in flight (engine/process/extension.py)."""
 
 
+def no_reads(request_id: str) -> bool:
+    """A HasReads for an engine that receives nothing."""
+    return False
+
+
 class RequestTable:
     """Owns requests from Submit until RequestEnded. Iterates oldest first."""
 

@@ -6,7 +6,8 @@ import pytest
 
 from cluster.kv_peer import KvPeer
 from engine.contract.commands import Command, Deliver, Disconnect, PrefillMode, Stop, Submit
-from engine.contract.messages import Beat, ExpertNumbers, Fetched, Frame
+from engine.contract.expert_numbers import ExpertNumbers
+from engine.contract.messages import Beat, Fetched, Frame
 from engine.process.channel import MemoryChannel, Received, UnreadableCommand
 from engine.process.loop import EngineLoop
 from engine.step.engine import Engine

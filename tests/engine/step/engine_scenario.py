@@ -19,7 +19,8 @@ from engine.runner.model_runner import Replica
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
 from engine.step.drafting.drafter import MakeDrafter
-from engine.step.engine import Engine, no_reads
+from engine.step.engine import Engine
+from engine.step.requests.table import no_reads
 
 BLOCK_SIZE = 2
 VOCAB_SIZE = 7

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from engine.contract.commands import Cancel, Deliver, Inspect, PrefillMode, ReleaseExport, Submit
-from engine.contract.messages import Frame, Reserved, WarmBlock
+from engine.contract.messages import Frame, Reserved
+from engine.contract.warm_blocks import WarmBlock
 from engine.memory.block_pool import BlockState
 from engine.step.engine import Engine
 from engine.step.warm_list import WarmList

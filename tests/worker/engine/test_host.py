@@ -11,14 +11,8 @@ from cluster.rank_facts import RankWait
 from cluster.rank_pace import RankPace
 from cluster.sampling import SamplingParams
 from engine.contract.commands import WARM_PART_BLOCKS, Cancel, GenerateRequest, Inspect
-from engine.contract.messages import (
-    Frame,
-    Inspection,
-    RequestEnded,
-    TokenEvent,
-    WarmBlock,
-    WarmBlocks,
-)
+from engine.contract.messages import Frame, Inspection, RequestEnded, TokenEvent
+from engine.contract.warm_blocks import WarmBlock, WarmBlocks
 from worker.engine.host import EngineHost
 from worker.engine.scripted_link import ScriptedLink
 

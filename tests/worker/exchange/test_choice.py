@@ -8,7 +8,7 @@ import pytest
 
 from cluster.cache_change import CachedBlock
 from cluster.identity import WorkerKey
-from engine.contract.messages import WarmBlock
+from engine.contract.warm_blocks import WarmBlock
 from worker.exchange.choice import choose, share
 from worker.exchange.warm_tree import WarmTree
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from cluster.generation import EngineLoad
 from cluster.rank_facts import RankWait
-from engine.contract.messages import ExpertNumbers, Frame
+from engine.contract.expert_numbers import ExpertNumbers
+from engine.contract.messages import Frame
 from engine.model.experts.balance import ExpertBalance
 from engine.model.load_phases import silent
 from engine.runner.ranks.group import REPORTS_INTERVAL_S, RankGroup
