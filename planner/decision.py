@@ -5,6 +5,7 @@
                                over for a while, no worker is on its way, and the last change is
                                some time ago; a pool whose workers do not come is passed over
     one worker less is enough  shrinks by one, where that was so for long
+    a worker is held           never shrinks: it might lose the one that serves, and keep the other
     else                       stays, and says why
 
 A line grows as long as too few workers serve it, and is there for a while after they are enough: so
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 from cluster.planner_options import PlanRules
 from cluster.scaling.scaler import PoolState
-from planner.memory import Memory, is_over
+from planner.memory import Memory, is_over, one_less_is_enough
 from planner.pool_limits import PoolLimits
 from planner.sight import RoleSight
 
@@ -46,6 +47,8 @@ class Stand(enum.StrEnum):
     """The last change is not long enough ago."""
     AT_MOST = "at_most"
     """More are needed than it may have."""
+    HELD = "held"
+    """Less would be enough, and an operator holds a worker of it."""
     AT_LEAST = "at_least"
     """Less would be enough, and it keeps as many."""
 
@@ -89,6 +92,10 @@ def decide(case: Case) -> PoolVerdict:
         return verdict
     if is_over(case.sight, case.rules):
         return _over(case)
+    if case.sight.num_held and _would_shrink(case):
+        return PoolVerdict(
+            Stand.HELD, f"{in_words(case)}: less is enough, with {_held(case.sight)}"
+        )
     if case.memory.calm_since_s is not None:
         return _calm(case)
     return PoolVerdict(Stand.STEADY, f"{in_words(case)}, which is near the target")
@@ -110,11 +117,21 @@ def _outside_its_limits(case: Case) -> PoolVerdict | None:
         if now < limits.least and may_try:
             why = f"{pool.name} keeps at least {limits.least}"
             return PoolVerdict(Stand.GROWS, why, pool.name, now, limits.least)
-        is_free = case.sight.is_settled and rested_s >= case.rules.shrink_every_s
+        is_free = _may_shrink(case.sight) and rested_s >= case.rules.shrink_every_s
         if now > limits.most and is_free:
             why = f"{pool.name} may have {limits.most} at most"
             return PoolVerdict(Stand.SHRINKS, why, pool.name, now, now - 1)
     return None
+
+
+def _may_shrink(sight: RoleSight) -> bool:
+    return sight.is_settled and not sight.num_held
+
+
+def _would_shrink(case: Case) -> bool:
+    """If nobody were held."""
+    is_above = any(pool.num_wanted > limits.most for pool, limits in case.pools())
+    return is_above or one_less_is_enough(case.sight, case.rules)
 
 
 def _over(case: Case) -> PoolVerdict:
@@ -178,4 +195,12 @@ def _calm(case: Case) -> PoolVerdict:
 
 def _on_their_way(sight: RoleSight) -> str:
     problems = "".join(f" ({pool.name}: {pool.problem})" for pool in sight.pools if pool.problem)
-    return f"{sight.num_ready} of {sight.num_wanted} workers are ready{problems}"
+    held = f", {sight.num_held} held" if sight.num_held else ""
+    return f"{sight.num_ready} of {sight.num_wanted} workers are ready{held}{problems}"
+
+
+def _held(sight: RoleSight) -> str:
+    return (
+        f"{sight.num_held} of its workers held (cordoned or drained), and none is taken from beside "
+        "those; `splitserve uncordon` gives them back"
+    )

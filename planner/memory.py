@@ -1,7 +1,7 @@
 """What a planner remembers of one role from look to look; nothing outlives its process.
 
     over      pressure has been above the target since then, at every look
-    calm      one worker less would have been enough since then, at every look
+    calm      one worker less would have been enough since then, at every look, and none was held
     standing  the pools are settled, or are not, since then
     changed   a pool's size was changed last, by anybody, or was tried to be
     tried     this planner has tried to
@@ -57,7 +57,7 @@ class Memory:
             sizes=sizes,
             looked_s=now_s,
             over_since_s=_since(over, now_s) if is_over(sight, rules) else None,
-            calm_since_s=_since(calm, now_s) if one_less_is_enough(sight, rules) else None,
+            calm_since_s=_since(calm, now_s) if is_calm(sight, rules) else None,
             is_settled=sight.is_settled,
             standing_since_s=self.standing_since_s if is_same else now_s,
             changed_s=now_s if is_changed else self.changed_s,
@@ -97,11 +97,19 @@ def is_over(sight: RoleSight, rules: PlanRules) -> bool:
     return sight.pressure.ratio > TOLERANCE * rules.scale_target
 
 
+def is_calm(sight: RoleSight, rules: PlanRules) -> bool:
+    """It may get smaller, if it stays so. Beside a worker that is held it may not: that one is gone
+    for requests already, and comes back, or goes, by whoever holds it."""
+    return not sight.num_held and one_less_is_enough(sight, rules)
+
+
 def one_less_is_enough(sight: RoleSight, rules: PlanRules) -> bool:
     """Nobody waits, the others would be under the target, and what there is to do and to keep fits
     at them: of that a pressure of lines says nothing while there is none, and one of blocks not how
     many are left."""
-    is_seen = sight.num_seen >= sight.num_ready  # else nobody knows what the others do
+    is_seen = (
+        sight.num_seen - sight.num_held >= sight.num_ready
+    )  # else nobody knows what the others do
     if sight.num_ready < 2 or sight.num_in_line or not is_seen:
         return False
     more = sight.num_ready / (sight.num_ready - 1)

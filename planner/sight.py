@@ -50,11 +50,13 @@ class RoleSight:
     work_share: float
     """Of its workers' time of late, computing prompts. Time of decode steps says nothing: they take
     as long for a few sequences as for many, nearly, and follow each other without a pause."""
+    num_held: int = 0
+    """Of `num_seen`, those that an operator has cordoned or drained."""
 
     @property
     def num_ready(self) -> int:
-        """Workers that take requests."""
-        return sum(pool.num_ready for pool in self.pools)
+        """Workers that take requests: a held one is a ready process, and takes none."""
+        return max(0, sum(pool.num_ready for pool in self.pools) - self.num_held)
 
     @property
     def num_wanted(self) -> int:
@@ -120,6 +122,7 @@ def sight_of(
         by_role.setdefault(pool.role or pool.name, []).append(pool)
     num_in_line = sum(answer.num_queued for answer in answers)
     members = _fullest(answers)
+    held = _held(answers)
     roles = {
         role: RoleSight(
             role=role,
@@ -127,8 +130,9 @@ def sight_of(
             pressure=worst.get(role, HighestSignal("", 0.0)),
             num_seen=sum(state.member.role == role for state in members),
             num_in_line=num_in_line,
-            busy_share=_busy_share(s for s in members if s.member.role == role),
+            busy_share=_busy_share((s for s in members if s.member.role == role), held),
             work_share=work_shares.get(role, 0.0),
+            num_held=sum(s.member.role == role and _id(s) in held for s in members),
         )
         for role, of_role in by_role.items()
     }
@@ -144,12 +148,22 @@ def _bounded(ratio: float) -> float:
     return _HIGHEST if math.isnan(ratio) else min(_HIGHEST, max(0.0, ratio))
 
 
-def _busy_share(states: Iterable[MemberState]) -> float:
+def _held(answers: Iterable[MembersResponse]) -> frozenset[str]:
+    """Who is held by one router at least: the others may not have heard of it yet."""
+    return frozenset(_id(each) for answer in answers for each in answer.members if each.hold)
+
+
+def _id(state: MemberState) -> str:
+    return state.member.worker_id
+
+
+def _busy_share(states: Iterable[MemberState], held: frozenset[str]) -> float:
+    """Who is held has no room for anybody, and what it has is to fit at the others."""
     blocks, busy_blocks, places, busy_places = 0, 0, 0, 0
     for state in states:
-        load = state.load
-        blocks += load.total_blocks
+        load, has_room = state.load, _id(state) not in held
+        blocks += load.total_blocks if has_room else 0
         busy_blocks += max(0, load.total_blocks - load.free_blocks - load.cached_blocks)
-        places += state.member.max_num_seqs
+        places += state.member.max_num_seqs if has_room else 0
         busy_places += load.num_running if state.member.max_num_seqs else 0
     return max(busy_blocks / blocks if blocks else 0.0, busy_places / places if places else 0.0)

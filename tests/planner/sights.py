@@ -30,6 +30,7 @@ def sight(
     work: float = 0.0,
     signal: str = "wait",
     num_seen: int = 64,
+    held: int = 0,
 ) -> RoleSight:
     """Of prefill workers; without pools of two in one."""
     return RoleSight(
@@ -40,6 +41,7 @@ def sight(
         num_in_line=in_line,
         busy_share=busy,
         work_share=work,
+        num_held=held,
     )
 
 

@@ -9,7 +9,7 @@ from planner.decision import Case, Stand, decide
 from planner.memory import Memory
 from planner.pool_limits import PoolLimits
 from planner.sight import RoleSight
-from tests.planner.sights import LONG_S, RULES, pool, seen_for, sight, verdict
+from tests.planner.sights import LIMITS, LONG_S, RULES, pool, seen_for, sight, verdict
 
 FULL = pool(wanted=8)
 TABLE: list[tuple[str, RoleSight, float, Stand, int]] = [
@@ -32,6 +32,11 @@ TABLE: list[tuple[str, RoleSight, float, Stand, int]] = [
     ("low, and there is too much to do", sight(0.1, work=0.4), 900, Stand.STEADY, 0),
     ("low, and one does what there is", sight(0.1, work=0.3), 900, Stand.SHRINKS, 1),
     ("low, and a worker is not seen", sight(0.1, num_seen=1), 900, Stand.STEADY, 0),
+    ("low, and one of two is held", sight(0.0, held=1), 900, Stand.STEADY, 0),
+    ("low, and one of three is held", sight(0.0, pool(wanted=3), held=1), 900, Stand.HELD, 0),
+    ("over, of three ready one held", sight(1.0, pool(wanted=3), held=1), 15, Stand.GROWS, 4),
+    ("over, and all are held", sight(1.0, pool(wanted=1), held=1), 15, Stand.GROWS, 2),
+    ("over its most, and one is held", sight(0.7, pool(wanted=9), held=1), 0, Stand.HELD, 0),
     ("one is the least", sight(0.0, pool(wanted=1)), 900, Stand.STEADY, 0),
     ("under its least", sight(0.0, pool(wanted=0)), 0, Stand.GROWS, 1),
     ("over its most", sight(0.7, pool(wanted=9)), 0, Stand.SHRINKS, 8),
@@ -73,6 +78,16 @@ def test_what_somebody_else_changes_counts_as_a_change() -> None:
     memory = memory.after(grown, RULES, LONG_S + 5)
     found = decide(Case(grown, memory, (PoolLimits("prefill", 1, 8),), RULES, LONG_S + 5))
     assert found.stand is Stand.RESTING
+
+
+def test_that_a_held_worker_keeps_its_pool_from_shrinking_is_said_and_calm_begins_after_it() -> (
+    None
+):
+    held = sight(0.0, pool(wanted=3), held=1)
+    assert "1 of its workers held (cordoned or drained)" in verdict(held, 900).why
+    memory = seen_for(900, held).after(sight(0.0, pool(wanted=3)), RULES, LONG_S + 5)
+    free = decide(Case(sight(0.0, pool(wanted=3)), memory, LIMITS, RULES, LONG_S + 5))
+    assert free.stand is Stand.WATCHED
 
 
 def test_of_two_pools_of_a_role_the_first_grows_first_and_the_last_shrinks_first() -> None:

@@ -137,6 +137,15 @@ async def test_who_leaves_is_whoever_has_the_least_to_lose() -> None:
     assert (order.size, order.leaving) == (1, ("prefill-0",))
 
 
+@pytest.mark.parametrize("hold", ["cordon", "drain"])
+async def test_the_healthy_worker_beside_a_held_one_stays(hold: str) -> None:
+    bench = Bench(size=3)
+    bench.router.members_there[0].hold = hold
+    await bench.looks(20)
+    assert bench.scaler.orders == [] and bench.scaler.size == 3
+    assert bench.counted("stand", role="prefill", stand="held") == 1
+
+
 async def test_a_dry_run_asks_says_what_it_would_do_and_changes_nothing() -> None:
     bench = Bench(is_dry_run=True)
     bench.router.ratio = 1.0

@@ -83,6 +83,18 @@ def test_a_router_that_was_just_started_and_knows_nobody_yet_is_not_believed_tha
     assert (seen.num_seen, seen.busy_share) == (1, 0.9)
 
 
+def test_who_is_held_by_any_router_is_not_ready_and_has_no_room() -> None:
+    free = member("a", total_blocks=100, free_blocks=60)
+    held = member("b", total_blocks=100, free_blocks=80)
+    known = membership_pb2.MembersResponse(members=[free, held])
+    told = membership_pb2.MembersResponse(members=[held])
+    told.members[0].hold = "drain"
+    pools = [pool("h100", "decode"), pool("h200", "decode")]
+    seen = sight_of([known, told], [], pools, {}).roles["decode"]
+    assert (seen.num_held, seen.num_ready, seen.num_seen) == (1, 1, 2)
+    assert seen.busy_share == pytest.approx(0.6)
+
+
 def test_work_is_what_steps_took_since_the_last_look_and_fades_with_a_minute() -> None:
     clock = ManualClock()
     work = WorkShares(clock)
