@@ -89,6 +89,20 @@ KEDA = {
             "minReplicaCount": COUNT,
             "maxReplicaCount": COUNT,
             "pollingInterval": COUNT,
+            "fallback": _keys(
+                {
+                    "failureThreshold": COUNT,
+                    "replicas": COUNT,
+                    "behavior": {
+                        "enum": [
+                            *("static", "currentReplicas", "scalingModifiers"),
+                            *("currentReplicasIfHigher", "currentReplicasIfLower"),
+                        ]
+                    },
+                },
+                "failureThreshold",
+                "replicas",
+            ),
             "advanced": _keys(
                 {
                     "horizontalPodAutoscalerConfig": _keys(
@@ -103,7 +117,12 @@ KEDA = {
                         "type": {"enum": ["prometheus"]},
                         "metricType": {"enum": ["AverageValue", "Value", "Utilization"]},
                         "metadata": _keys(
-                            {"serverAddress": TEXT, "query": TEXT, "threshold": TEXT},
+                            {
+                                "serverAddress": TEXT,
+                                "query": TEXT,
+                                "threshold": TEXT,
+                                "ignoreNullValues": {"enum": ["true", "false"]},
+                            },
                             "serverAddress",
                             "query",
                             "threshold",

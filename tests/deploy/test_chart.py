@@ -362,6 +362,15 @@ def test_a_router_is_waited_for_as_long_as_the_slowest_pool_may_load() -> None:
     assert release.kind("Deployment")["demo-router"]["spec"]["progressDeadlineSeconds"] == 5520
 
 
+def test_a_pool_of_which_prometheus_knows_nothing_is_not_taken_for_one_that_is_idle() -> None:
+    found = rendered({**KEDA, "pools": {"decode": {"replicas": 3}}}).kind("ScaledObject")
+    for name, least in (("demo-decode", 3), ("demo-prefill", 1)):
+        (trigger,) = found[name]["spec"]["triggers"]
+        assert trigger["metadata"]["ignoreNullValues"] == "false"
+        fallback = found[name]["spec"]["fallback"]
+        assert (fallback["behavior"], fallback["replicas"]) == ("currentReplicasIfHigher", least)
+
+
 def test_keys_in_the_store_need_no_file_and_a_key_for_vllm_is_a_file() -> None:
     release = rendered(
         {
@@ -432,6 +441,33 @@ def test_a_key_for_pods_that_answer_http_is_shown_where_that_is_said_only() -> N
     values["options"] = {"vllmKeyInClear": True}
     environ = rendered({"router": values}).environ("demo-router")
     assert load_options(RouterOptions, environ=environ).vllm_servers.vllm_key_in_clear
+
+
+@pytest.mark.parametrize("values", [{}, CERTIFICATES], ids=["plain", "certificates"])
+def test_probes_come_to_a_port_that_no_client_can_flood_and_the_nodes_may_reach(
+    values: Manifest,
+) -> None:
+    release = rendered({**values, "networkPolicy": {"clients": [PROMETHEUS]}})
+    for name in release.kind("Deployment"):
+        (container,) = release.pods[name]["spec"]["containers"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = container[probe]["httpGet"]
+            assert asked["port"] == "metrics" and "scheme" not in asked, name
+    asked = release.pods["demo-router"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]
+    assert asked["path"] == "/health"
+    for policy in release.kind("NetworkPolicy").values():
+        rule = {"ports": [{"port": "metrics", "protocol": "TCP"}]}
+        assert rule in policy["spec"]["ingress"], "from anywhere, and so from nodes"
+
+
+def test_a_router_s_streams_have_ten_minutes_to_end_and_its_pod_no_less() -> None:
+    release = rendered()
+    options = load_options(RouterOptions, environ=release.environ("demo-router"))
+    assert options.drain_timeout_s == 600
+    assert release.pods["demo-router"]["spec"]["terminationGracePeriodSeconds"] == 600 + 35
+    process_s = load_options(RouterOptions, environ={}).drain_timeout_s
+    own = rendered({"router": {"options": {"drainTimeoutS": None}}}).pods["demo-router"]["spec"]
+    assert own["terminationGracePeriodSeconds"] == process_s + 35
 
 
 def test_gateways_speak_tls_to_a_door_that_does() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from tests.mini_cluster.history import Object
@@ -32,15 +33,16 @@ def scale_of(resource: Resource, found: Object) -> Object:
 
 
 def scaled(resource: Resource, found: Object, scale: Object) -> Object:
-    """With the replicas that the scale names, and its version, so that a stale one is refused."""
+    """A copy with the replicas that the scale names, and its version, so that a stale one is
+    refused."""
     path, _ = _paths(resource)
     *above, last = path.strip(".").split(".")
-    place = found
+    place = made = deepcopy(found)
     for step in above:
         place = place.setdefault(step, {})
     place[last] = scale["spec"].get("replicas", 0)
     version = scale["metadata"].get("resourceVersion")
-    return found | {"metadata": found["metadata"] | {"resourceVersion": version}}
+    return made | {"metadata": made["metadata"] | {"resourceVersion": version}}
 
 
 def _paths(resource: Resource) -> tuple[str, str]:

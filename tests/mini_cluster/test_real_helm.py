@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 
 from tests.deploy.chart import CHART
 from tests.mini_cluster.cluster import MiniCluster
+from tests.mini_cluster.history import Object
+from tests.mini_cluster.merge import json_merge
 
 _QUICKLY = ("--wait=hookOnly", "--no-hooks")
 
@@ -31,6 +37,40 @@ def everything(cluster: MiniCluster) -> list[str]:
     return sorted(f"{kind} {name}" for kind, name in there)
 
 
+@contextmanager
+def release(cluster: MiniCluster, values: Object | None = None) -> Iterator[None]:
+    """Called `demo`, for a while."""
+    words = ("install", "demo", str(CHART), *_QUICKLY, "--values", "-")
+    cluster.helm(*words, stdin=json.dumps(values or {}))
+    try:
+        yield
+    finally:
+        cluster.helm("uninstall", "demo")
+
+
+def upgrade(cluster: MiniCluster, *words: str) -> None:
+    cluster.helm("upgrade", "demo", str(CHART), *_QUICKLY, *words)
+
+
+def upgraded(cluster: MiniCluster, values: Object) -> None:
+    words = ("upgrade", "demo", str(CHART), *_QUICKLY, "--values", "-")
+    cluster.helm(*words, stdin=json.dumps(values))
+
+
+def scale(cluster: MiniCluster, deployment: str, number: int) -> None:
+    """As `splitserve scale` and autoscalers do it: a patch of the scale."""
+    path = f"/apis/apps/v1/namespaces/default/deployments/{deployment}/scale"
+    headers = {"Content-Type": "application/merge-patch+json"}
+    with cluster.client() as client:
+        answer = client.patch(
+            path,
+            params={"fieldManager": "operator"},
+            headers=headers,
+            json={"spec": {"replicas": number}},
+        )
+    assert answer.json()["spec"] == {"replicas": number}
+
+
 def test_helm_installs_upgrades_rolls_back_and_uninstalls_the_chart_and_leaves_nothing(
     cluster: MiniCluster,
 ) -> None:
@@ -48,3 +88,59 @@ def test_helm_installs_upgrades_rolls_back_and_uninstalls_the_chart_and_leaves_n
 
     cluster.helm("uninstall", "demo")
     assert everything(cluster) == before
+
+
+def test_a_pool_that_was_scaled_keeps_its_size_through_upgrades_until_the_values_say_another(
+    cluster: MiniCluster,
+) -> None:
+    with release(cluster):
+        scale(cluster, "demo-decode", 3)
+        upgrade(cluster, "--set", "worker.shm=1Gi")
+        upgrade(cluster)
+        assert replicas(cluster, "demo-decode") == 3
+        scale(cluster, "demo-decode", 0)
+        upgrade(cluster)
+        assert replicas(cluster, "demo-decode") == 0
+        wanted = ("--set", "pools.decode.replicas=5")
+        refused = cluster.run("helm", "upgrade", "demo", str(CHART), *_QUICKLY, *wanted)
+        assert '"operator" with subresource "scale"' in refused.stderr, "who else has said a size"
+        upgrade(cluster, *wanted, "--force-conflicts")
+        assert replicas(cluster, "demo-decode") == 5
+        upgrade(cluster, "--set", "pools.decode.replicas=2")
+        assert replicas(cluster, "demo-decode") == 2, "nobody else has said one since"
+
+
+def test_a_number_that_the_operator_has_scaled_to_is_no_conflict_in_the_values(
+    cluster: MiniCluster,
+) -> None:
+    with release(cluster):
+        scale(cluster, "demo-decode", 3)
+        upgrade(cluster, "--set", "pools.decode.replicas=3")
+        assert replicas(cluster, "demo-decode") == 3
+
+
+@pytest.mark.parametrize(
+    "sized",
+    [
+        {"planner": {"enabled": True, "maxReplicas": {"decode": 8}}},
+        {"router": {"autoscaling": {"enabled": True}}},
+    ],
+    ids=["planner", "routers"],
+)
+def test_whoever_sizes_from_now_on_finds_what_was_there_and_no_upgrade_takes_it_back(
+    cluster: MiniCluster, sized: Object
+) -> None:
+    values = {"router": {"replicas": 3}, "pools": {"decode": {"replicas": 3}}}
+    name = "demo-decode" if "planner" in sized else "demo-router"
+    with release(cluster, values):
+        upgraded(cluster, json_merge(values, sized))
+        assert replicas(cluster, name) == 3
+        upgraded(cluster, json_merge(values, sized))
+        assert replicas(cluster, name) == 3, "still helm's alone"
+        scale(cluster, name, 6)
+        upgraded(cluster, json_merge(values, sized))
+        scale(cluster, name, 7)
+        upgraded(cluster, json_merge(values, sized))
+        assert replicas(cluster, name) == 7
+        upgraded(cluster, values)
+        assert replicas(cluster, name) == 7, "where it was left by whom sized it"

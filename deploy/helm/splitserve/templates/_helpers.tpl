@@ -236,3 +236,27 @@ imagePullSecrets: {{ toJson . }}
 {{- define "splitserve.pool" -}}
 {{ mergeOverwrite (deepCopy .root.Values.worker) (deepCopy .pool) | toJson }}
 {{- end }}
+
+{{- /* (root, apiVersion, kind, name, replicas, isSized): the number that its spec has; nothing, where it says none.
+A number that somebody gave it since stays until the values have another than at the last installation. */ -}}
+{{- define "splitserve.replicas" -}}
+{{- $live := lookup .apiVersion .kind .root.Release.Namespace .name }}
+{{- $seen := dig "metadata" "annotations" "splitserve/replicas" "" $live }}
+{{- $number := dig "spec" "replicas" "" $live }}
+{{- if kindIs "string" $number }}
+{{- if not .isSized }}replicas: {{ .replicas }}{{ end }}
+{{- else if and .isSized (include "splitserve.isHeld" $live) }}
+{{- else if or .isSized (eq $seen (toString .replicas)) }}replicas: {{ int $number }}
+{{- else }}replicas: {{ .replicas }}
+{{- end }}
+{{- end }}
+
+{{- /* Whether another than helm has a Deployment's number, so that it stays when helm says none; helm 3 would take it away. */ -}}
+{{- define "splitserve.isHeld" -}}
+{{- $applied := false }}{{ $held := false }}
+{{- range dig "metadata" "managedFields" list . }}
+{{- if and (eq .manager "helm") (eq .operation "Apply") }}{{ $applied = true }}{{ end }}
+{{- if and (eq (.subresource | default "") "scale") (hasKey (dig "f:spec" dict .fieldsV1) "f:replicas") }}{{ $held = true }}{{ end }}
+{{- end }}
+{{- if and $applied $held }}yes{{ end }}
+{{- end }}
