@@ -58,7 +58,7 @@ async def test_a_prompt_is_answered_with_its_values_and_what_it_took(bench):
     assert (answer.cached_tokens, answer.queue_ms, answer.prefill_ms) == (4, 2.0, 30.0)
     body = bench.link.told(Submit)[0].request
     assert (body.mode, body.dimensions, body.token_ids) == (PrefillMode.POOL, 3, list(range(8)))
-    assert 0 < body.timeout_ms <= 20_000
+    assert 0 < body.timeout_ms <= 21_000  # gRPC rounds what is left
 
 
 async def test_who_leaves_ends_the_work(bench):

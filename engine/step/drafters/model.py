@@ -104,12 +104,15 @@ class ModelDrafter:
         return NOTHING
 
     def draft(self, wanted: Ordered[Wanted]) -> list[Draft]:
-        """See Drafter."""
+        """See Drafter. Whose block was copied for its next token has lost what was read there: it
+        has no draft this time."""
         began_s = self._clock()
         makings = [Making.of(one) for one in wanted]
-        longest_first = sorted(makings, key=lambda making: making.num_tokens, reverse=True)
+        ready = [making for making in makings if self._is_ready(making.sequence)]
+        ready.sort(key=lambda making: making.num_tokens, reverse=True)
         try:
-            self._guess(longest_first)
+            if ready:
+                self._guess(ready)
         except Exception:
             self._fail()
             return [Draft([], [], drafter=self.kind) for _ in wanted]
@@ -148,9 +151,16 @@ class ModelDrafter:
         rates = OwnKeptRates(self._rates) if kv is None else kv.rates
         names = sequence.names(self._block_size)
         num_read = self._kv.prefix_tokens(lease.block_ids, names)
-        kv = DraftKv(lease, min(num_read, len(sequence.token_ids) - 1), rates, era=self._kv.era)
+        kv = DraftKv(lease, 0, rates, era=self._kv.era)
+        if num_read := min(num_read, len(sequence.token_ids) - 1):
+            kv.read(num_read, self._block_size)
         sequence.draft_kv = kv
         return kv
+
+    def _is_ready(self, sequence: Sequence) -> bool:
+        """What was known of it before the plan holds still: making room may have copied a block."""
+        kv = sequence.draft_kv
+        return kv is not None and kv.is_of(sequence.lease, self._block_size, era=self._kv.era)
 
     def _is_worth_reading(
         self, num_tokens: int, chances: Ordered[float], most: int, context: int
@@ -206,8 +216,8 @@ class ModelDrafter:
         rows, sequences, written = list[ReadRow](), list[Sequence](), set[int]()
         left = self._read_limit()
         for sequence, kv in self._behind:
-            if left == 0 or sequence.lease is not kv.lease:
-                continue  # the latter was preempted for others
+            if left == 0 or not self._is_ready(sequence):
+                continue  # the latter was preempted for others, or its block was copied
             self._skip_what_others_read(sequence, kv)
             row = self._next_row(sequence, kv, left)
             if row is None or not written.isdisjoint(row.block_ids):

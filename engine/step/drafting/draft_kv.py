@@ -25,7 +25,7 @@ class DraftKv:
         self.num_read = num_read
         self.rates = rates
         self.last_block: int | None = None
-        """That of the last token read; None: nothing was read here."""
+        """That of the last token read, found there or read here; None: nothing is."""
         self._guesses: list[int] = []
 
     def is_of(self, lease: BlockLease | None, block_size: int, *, era: int) -> bool:

@@ -45,7 +45,7 @@ async def test_where_the_line_is_full_it_says_what_the_line_would() -> None:
     async with router(worker, max_running_requests=1, max_queued_requests=2) as plane:
         plane.source.check_room(newcomer("early"))
         tasks = list(_fill(plane, 3))
-        await until(lambda: plane.source._admission.num_queued == 2)
+        await until(lambda: plane.admission.num_queued == 2)
         with pytest.raises(QueueFull) as unread:
             plane.source.check_room(newcomer("r9", name="busy"))
         assert outcome(plane, "queue_full") == refusals(plane, Priority.STANDARD) == 1
@@ -65,12 +65,12 @@ async def test_who_would_take_another_s_place_in_a_full_line_comes_in() -> None:
     worker = FakeDecodeWorker()
     async with router(worker, max_running_requests=1, max_queued_requests=2) as plane:
         tasks = list(_fill(plane, 3))
-        await until(lambda: plane.source._admission.num_queued == 2)
+        await until(lambda: plane.admission.num_queued == 2)
         plane.source.check_room(newcomer("a", name="calm"))
         plane.source.check_room(newcomer("b", name="busy", priority=Priority.INTERACTIVE))
         with pytest.raises(QueueFull):
             plane.source.check_room(newcomer("d", name="calm", priority=Priority.BATCH))
-        assert plane.source._admission.num_queued == 2, "nobody has given way for a question"
+        assert plane.admission.num_queued == 2, "nobody has given way for a question"
         await _answer(plane, worker, ["r0", "r1", "r2"])
         await asyncio.gather(*tasks)
 

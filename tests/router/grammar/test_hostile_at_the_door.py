@@ -18,7 +18,7 @@ from tests.router.grammar.hostile import LARK, SCHEMAS, patterns
 from tests.router.loop_turns import measured_turns
 from tests.router.text_worker.text_bench import workers_of
 
-TURN_S = 0.05
+TURN_S = 0.15
 """That one turn of the event loop takes of a core, at most. Reading a schema takes 10 ms of it."""
 COME_AGAIN = 503
 """The machine gave a trial no time."""
