@@ -48,7 +48,7 @@ def test_a_pool_has_vllms_pods_and_the_router_picks_among_them() -> None:
     (container,) = release.pods["demo-router"]["spec"]["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert options.ext_proc_port == ports[port["targetPort"]]
-    (rule, _) = release.kind("NetworkPolicy")["demo-router"]["spec"]["ingress"]
+    (rule, *_) = release.kind("NetworkPolicy")["demo-router"]["spec"]["ingress"]
     assert {each["port"] for each in rule["ports"]} == {"http", "grpc", port["targetPort"]}
 
 
