@@ -82,7 +82,7 @@ def chart_schema() -> Schema:
             "planner": _planner(),
             "gateway": _gateway(),
             "topology": keys({"pairKey": TEXT, "groupKey": TEXT, "groupExclusive": FLAG}),
-            "apiKeys": keys({"enabled": FLAG, "existingSecret": TEXT, "inStore": FLAG}),
+            "apiKeys": _api_keys(),
             "fleet": keys({"existingSecret": TEXT, "tls": _certificate()}),
             "tls": _certificate(dnsNames={"type": "array", "items": TEXT}, hasCa=FLAG),
             "networkPolicy": keys({"enabled": FLAG, "clients": LIST, "metrics": LIST}),
@@ -182,6 +182,7 @@ def _pod() -> dict[str, Schema]:
 
 def _router() -> Schema:
     service = {"port": PORT, "grpcPort": PORT, "annotations": LABELS}
+    service["externalTrafficPolicy"] = {"enum": ["", "Cluster", "Local"]}
     kinds = {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]}
     percent = {"type": "integer", "minimum": 1, "maximum": 100}
     seconds = {"type": "number", "minimum": 1, "maximum": 3600}
@@ -218,6 +219,7 @@ def _worker_keys() -> dict[str, Schema]:
         "rayCluster": keys(
             {"address": ADDRESS, "secret": _secret_key(), "insecure": FLAG, "peers": LIST}
         ),
+        "surge": {"type": ["integer", "null"], "minimum": 0},
         "shm": QUANTITY,
         "rdma": keys({"resource": TEXT, "count": COUNT, "networks": TEXT, "gidIndex": index}),
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),
@@ -233,6 +235,11 @@ def _worker() -> Schema:
 def _pool() -> Schema:
     role = {"enum": [str(role.value) for role in Role]}
     return keys({"role": role, **_worker_keys()}, ("role",)) | {"type": ["object", "null"]}
+
+
+def _api_keys() -> Schema:
+    flags = {"enabled": FLAG, "inStore": FLAG}
+    return keys({**flags, "existingSecret": TEXT, "testSecret": _secret_key()})
 
 
 def _planner() -> Schema:

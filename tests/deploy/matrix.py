@@ -9,7 +9,7 @@ from typing import Any
 from tests.deploy.chart import Manifest
 
 _TWO_OF_A_KIND: Manifest = {
-    "worker": {"gpus": {"count": 4}},
+    "worker": {"gpus": {"count": 4}, "options": {"tensorParallelSize": 4}},
     "pools": {
         "prefill": {"nodeSelector": {"gpu": "l40s"}},
         "decode": {"replicas": 4, "nodeSelector": {"gpu": "h200"}},

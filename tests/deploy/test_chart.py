@@ -254,6 +254,11 @@ def test_ranks_without_gpus_are_refused_by_the_key_that_asks_for_them() -> None:
     decode = {"gpus": {"count": 4}, "options": {"tensorParallelSize": 8}}
     told = refusal({"pools": {"decode": decode}})
     assert "pools.decode.options.tensorParallelSize" in told and "more hosts" in told
+    idle: Manifest = {"gpus": {"count": 4}, "options": {"tensorParallelSize": 2}}
+    for pool, ranks in ((idle, "is 2"), ({"gpus": {"count": 4}}, "is not given (1)")):
+        told = refusal({"pools": {"decode": pool}})
+        assert "pools.decode.gpus.count: a worker asks for 4 GPUs" in told
+        assert f"options.tensorParallelSize {ranks}" in told and "make it 4" in told
     on_cpus = {"worker": {"options": {"tensorParallelSize": 2}}}
     assert rendered(on_cpus).environ("demo-decode")["SPLITSERVE_TENSOR_PARALLEL_SIZE"] == "2"
 
@@ -343,6 +348,12 @@ def test_values_that_are_wrong_are_refused_with_their_key(values: Manifest, key:
     ("values", "said"),
     [
         ({"pools": {"router": {"role": "decode"}}}, "the router has that name"),
+        ({"pools": {"planner": {"role": "decode"}}}, "the planner has that name"),
+        ({"pools": {"picker": {"role": "decode"}}}, "the gateway's picker has that name"),
+        (
+            {"router": {"service": {"externalTrafficPolicy": "Local"}}},
+            "router.service.type is ClusterIP",
+        ),
         ({"model": {"cache": {"create": True}}}, "name the claim"),
     ],
 )
@@ -523,6 +534,45 @@ def test_a_pool_for_each_type_of_gpu_takes_its_devices_and_drains_as_long_as_it_
     assert pod["metadata"]["labels"]["team"] == "a"
     assert release.pods["demo-router"]["spec"]["terminationGracePeriodSeconds"] == 91 + 35
     assert rendered().pods["demo-decode"]["spec"]["containers"][0]["image"].endswith("-cpu")
+
+
+def test_a_pool_tolerates_the_taint_that_nodes_with_its_gpus_usually_have() -> None:
+    taint = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    other = {"key": "spot", "operator": "Exists"}
+    values: Manifest = {"gpus": {"count": 1}, "tolerations": [other, taint]}
+    amd: Manifest = {"gpus": {"count": 1, "resource": "amd.com/gpu"}}
+    pods = rendered({"pools": {"decode": values, "prefill": amd}}).pods
+    assert pods["demo-decode"]["spec"]["tolerations"] == [other, taint]
+    assert pods["demo-prefill"]["spec"]["tolerations"] == [taint | {"key": "amd.com/gpu"}]
+    assert "tolerations" not in rendered().pods["demo-decode"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "surge"),
+    [
+        ({}, 1),
+        ({"gpus": {"count": 1}}, 0),
+        ({"gpus": {"count": 1}, "surge": 2}, 2),
+        ({"surge": 0}, 0),
+    ],
+)
+def test_a_pool_is_updated_with_as_many_workers_more_as_it_may_have(
+    pool: Manifest, surge: int
+) -> None:
+    update = {"maxUnavailable": 0 if surge else 1, "maxSurge": surge}
+    group = {"hosts": 2, "options": {"tensorParallelSize": 2}}
+    release = rendered({"pools": {"decode": pool, "prefill": pool | group}})
+    deployment = release.kind("Deployment")["demo-decode"]["spec"]
+    assert deployment["strategy"]["rollingUpdate"] == update
+    rollout = release.kind("LeaderWorkerSet")["demo-prefill"]["spec"]["rolloutStrategy"]
+    assert rollout["rollingUpdateConfiguration"] == update
+
+
+def test_a_service_may_keep_to_the_node_that_was_asked() -> None:
+    service: Manifest = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
+    spec = rendered({"router": {"service": service}}).kind("Service")["demo"]["spec"]
+    assert spec["externalTrafficPolicy"] == "Local"
+    assert "externalTrafficPolicy" not in rendered().kind("Service")["demo"]["spec"]
 
 
 @each_of_the_matrix

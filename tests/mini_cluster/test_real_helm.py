@@ -11,17 +11,16 @@ import pytest
 from tests.deploy.chart import CHART
 from tests.mini_cluster.cluster import MiniCluster
 from tests.mini_cluster.history import Object
+from tests.mini_cluster.leader_worker_definition import LEADER_WORKER_SETS
+from tests.mini_cluster.leader_worker_set import SETS
 from tests.mini_cluster.merge import json_merge
 
 _QUICKLY = ("--wait=hookOnly", "--no-hooks")
 
 
-def replicas(cluster: MiniCluster, deployment: str) -> int:
-    return int(
-        cluster.call(lambda: cluster.store.get("deployments.apps", "default", deployment))["spec"][
-            "replicas"
-        ]
-    )
+def replicas(cluster: MiniCluster, name: str, resource: str = "deployments.apps") -> int:
+    found = cluster.call(lambda: cluster.store.get(resource, "default", name))
+    return int(found["spec"]["replicas"])
 
 
 def everything(cluster: MiniCluster) -> list[str]:
@@ -57,9 +56,12 @@ def upgraded(cluster: MiniCluster, values: Object) -> None:
     cluster.helm(*words, stdin=json.dumps(values))
 
 
-def scale(cluster: MiniCluster, deployment: str, number: int) -> None:
+def scale(
+    cluster: MiniCluster, name: str, number: int, resource: str = "apps/v1 deployments"
+) -> None:
     """As `splitserve scale` and autoscalers do it: a patch of the scale."""
-    path = f"/apis/apps/v1/namespaces/default/deployments/{deployment}/scale"
+    group, plural = resource.split()
+    path = f"/apis/{group}/namespaces/default/{plural}/{name}/scale"
     headers = {"Content-Type": "application/merge-patch+json"}
     with cluster.client() as client:
         answer = client.patch(
@@ -144,3 +146,16 @@ def test_whoever_sizes_from_now_on_finds_what_was_there_and_no_upgrade_takes_it_
         assert replicas(cluster, name) == 7
         upgraded(cluster, values)
         assert replicas(cluster, name) == 7, "where it was left by whom sized it"
+
+
+def test_a_pool_of_groups_keeps_its_size_as_others_do(cluster: MiniCluster) -> None:
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(LEADER_WORKER_SETS))
+    cluster.kubectl(
+        "wait", "--for=condition=Established", "crd/leaderworkersets.leaderworkerset.x-k8s.io"
+    )
+    decode: Object = {"hosts": 2, "options": {"tensorParallelSize": 2}}
+    sets = "leaderworkerset.x-k8s.io/v1 leaderworkersets"
+    with release(cluster, {"pools": {"decode": decode}}):
+        scale(cluster, "demo-decode", 3, sets)
+        upgraded(cluster, {"pools": {"decode": decode | {"shm": "1Gi"}}})
+        assert replicas(cluster, "demo-decode", SETS) == 3

@@ -78,6 +78,25 @@ def test_what_is_missing_or_of_another_type_is_named(client: httpx.Client) -> No
     assert "'selector' is a required property" in refused.json()["message"]
 
 
+def test_who_scales_has_the_number_from_whoever_applied_it(client: httpx.Client) -> None:
+    applied: Object = {"apiVersion": "apps/v1", "kind": "Deployment"} | a_deployment("web")
+    path, kind = f"{_DEPLOYMENTS}/web", {"Content-Type": "application/apply-patch+yaml"}
+    by_helm = {"fieldManager": "helm"}
+    client.patch(path, params=by_helm, headers=kind, json=applied).raise_for_status()
+    merge = {"Content-Type": "application/merge-patch+json"}
+    wanted = {"spec": {"replicas": 3}}
+    client.patch(f"{path}/scale", params={"fieldManager": "me"}, headers=merge, json=wanted)
+    managers = {
+        (each["manager"], each.get("subresource")): each["fieldsV1"]["f:spec"]
+        for each in client.get(path).json()["metadata"]["managedFields"]
+    }
+    assert managers[("me", "scale")] == {"f:replicas": {}}
+    assert "f:replicas" not in managers[("helm", None)]
+    refused = client.patch(path, params=by_helm, headers=kind, json=applied)
+    assert refused.status_code == 409
+    assert 'conflict with "me" with subresource "scale"' in refused.json()["message"]
+
+
 def test_a_dry_run_says_what_would_be_and_leaves_nothing(client: httpx.Client) -> None:
     made = client.post(_DEPLOYMENTS, params={"dryRun": "All"}, json=a_deployment("web"))
     assert made.json()["spec"]["strategy"]["type"] == "RollingUpdate"

@@ -240,7 +240,9 @@ imagePullSecrets: {{ toJson . }}
 {{- /* (root, apiVersion, kind, name, replicas, isSized): the number that its spec has; nothing, where it says none.
 A number that somebody gave it since stays until the values have another than at the last installation. */ -}}
 {{- define "splitserve.replicas" -}}
-{{- $live := lookup .apiVersion .kind .root.Release.Namespace .name }}
+{{- $live := dict }}
+{{- /* To look for what the cluster does not know would fail, and in worse words than to install it. */ -}}
+{{- if .root.Capabilities.APIVersions.Has (printf "%s/%s" .apiVersion .kind) }}{{ $live = lookup .apiVersion .kind .root.Release.Namespace .name }}{{ end }}
 {{- $seen := dig "metadata" "annotations" "splitserve/replicas" "" $live }}
 {{- $number := dig "spec" "replicas" "" $live }}
 {{- if kindIs "string" $number }}
