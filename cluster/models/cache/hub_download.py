@@ -19,6 +19,7 @@ from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
 from cluster.models.cache.hub_progress import silent_bars
 from cluster.models.cache.source import HubSource
 from cluster.models.files.disk import disk_errors, landing, require_digest, require_free
+from cluster.models.files.manifest import MANIFEST, stated_file, write_manifest
 from cluster.models.files.progress import ByteProgress
 from cluster.models.files.weights_digest import DigestCache
 
@@ -49,7 +50,8 @@ def fetch_hub_model(
         _require_safetensors(source, files)
         total = sum(file.size or 0 for file in files)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / COMPLETE).unlink(missing_ok=True)
+        for mark in (COMPLETE, MANIFEST):
+            (folder / mark).unlink(missing_ok=True)
         present = sum(_present_bytes(folder, file) for file in files)
         require_free(folder, max(0, total - present))
         progress("download", min(present, total), total)
@@ -64,6 +66,8 @@ def fetch_hub_model(
         progress("download", total, total)
         for file in files:
             _check(folder, file, digests)
+        weights = [folder / file.rfilename for file in files if is_weights(file)]
+        write_manifest(folder, {path.name: stated_file(path, digests.of_file) for path in weights})
         with landing(folder / COMPLETE) as mark:
             mark.write((info.sha or "").encode())
 
@@ -79,8 +83,13 @@ def _wanted(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in PATTERNS)
 
 
+def is_weights(file: RepoSibling) -> bool:
+    """Of those that are wanted."""
+    return file.rfilename.endswith(".safetensors")
+
+
 def _require_safetensors(source: HubSource, files: list[RepoSibling]) -> None:
-    if not any(file.rfilename.endswith(".safetensors") for file in files):
+    if not any(is_weights(file) for file in files):
         raise UnsupportedModel(
             f"hf://{source.repository} has no .safetensors files; pickled weights are never read"
         )

