@@ -11,7 +11,7 @@ import uvloop
 from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.logs import configure_logging
-from cluster.models.cache.find_card import find_card
+from cluster.models.cache.find_card import find_text_card
 from cluster.models.card import ModelCard
 from cluster.process.end_limit import EndLimit
 from cluster.process.loop_share import LoopShare
@@ -53,7 +53,7 @@ def run(options: RouterOptions) -> int:
     Raises a SplitserveError when it cannot start: the model cannot be had, or a port is taken.
     """
     configure_logging("router")
-    card = find_card(options.model)
+    card = find_text_card(options.model)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(options, card))
 

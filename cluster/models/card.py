@@ -219,14 +219,15 @@ class ModelCard:
     """As the user wrote it."""
     format: CheckpointFormat
     weight_files: tuple[Path, ...]
-    """One .gguf, or the .safetensors shards."""
+    """One .gguf, or the .safetensors shards; empty where only the text side is here (a router)."""
     metadata_path: Path
     """The .gguf file, or the folder with config.json, tokenizer.json and the rest."""
     architecture: str
     """The checkpoint's own word: "llama", "LlamaForCausalLM", "MistralForCausalLM"."""
     config: DecoderConfig
     checkpoint_dtype: str
-    """"float32", "float16", "bfloat16", or a GGUF quantization such as "Q4_1"."""
+    """"float32", "float16", "bfloat16", or a GGUF quantization such as "Q4_1"; empty where
+    there are no weight files to say it."""
     weights_digest: str
     """Hex SHA-256 of the weight files and, in a folder, of config.json, which says how positions
     turn and what a window is: equal means equal keys and values. Cached."""

@@ -370,7 +370,10 @@ def test_a_release_whose_name_no_service_may_have_is_told_to_choose_another() ->
 
 def test_a_router_is_waited_for_as_long_as_the_slowest_pool_may_load() -> None:
     release = rendered({"pools": {"decode": {"startupMinutes": 90}}})
-    assert release.kind("Deployment")["demo-router"]["spec"]["progressDeadlineSeconds"] == 5520
+    spec = release.kind("Deployment")["demo-router"]["spec"]
+    probe = spec["template"]["spec"]["containers"][0]["startupProbe"]
+    assert spec["progressDeadlineSeconds"] == 5520
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 5520
 
 
 def test_a_pool_of_which_prometheus_knows_nothing_is_not_taken_for_one_that_is_idle() -> None:

@@ -10,8 +10,13 @@ from cluster.process.startup import report_progress
 
 def find_card(options: ModelOptions) -> ModelCard:
     """Blocking: may download. The supervisor sees how far it is. Raises a ModelError."""
+    return ModelStore().resolve(options.model, _report)
 
-    def report(phase: str, done_bytes: int, total_bytes: int | None) -> None:
-        report_progress(phase, done_bytes / total_bytes if total_bytes else None)
 
-    return ModelStore().resolve(options.model, report)
+def find_text_card(options: ModelOptions) -> ModelCard:
+    """As `find_card`, for a process that runs no weights: a hub's are not fetched for it."""
+    return ModelStore().resolve_text(options.model, _report)
+
+
+def _report(phase: str, done_bytes: int, total_bytes: int | None) -> None:
+    report_progress(phase, done_bytes / total_bytes if total_bytes else None)

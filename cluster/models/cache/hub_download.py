@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
 from cluster.models.cache.hub_progress import silent_bars
 from cluster.models.cache.source import HubSource
 from cluster.models.files.disk import disk_errors, landing, require_digest, require_free
+from cluster.models.files.manifest import MANIFEST, stated_file, write_manifest
 from cluster.models.files.progress import ByteProgress
 from cluster.models.files.weights_digest import DigestCache
 
@@ -34,38 +36,64 @@ TIMEOUT_S = 20.0
 _AGAIN = "fetch it again with `splitserve models pull`"
 
 
+@dataclass(frozen=True, slots=True)
+class HubListing:
+    """What a repository holds of what is wanted, at one commit."""
+
+    commit: str
+    files: list[RepoSibling]
+
+
 def fetch_hub_model(
     source: HubSource, folder: Path, digests: DigestCache, progress: ByteProgress
 ) -> None:
     """Weights are read for their digests once: a try after this one, and whoever loads them, finds
     these on record. Raises SourceUnreachable, UnsupportedModel, DiskFull or ChecksumMismatch."""
-    from huggingface_hub import HfApi, snapshot_download
-
-    with _hub_errors(source), disk_errors(folder):
-        info = HfApi(endpoint=_endpoint()).model_info(
-            source.repository, revision=source.revision, files_metadata=True, timeout=TIMEOUT_S
-        )
-        files = [file for file in info.siblings or [] if _wanted(file.rfilename)]
-        _require_safetensors(source, files)
-        total = sum(file.size or 0 for file in files)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / COMPLETE).unlink(missing_ok=True)
-        present = sum(_present_bytes(folder, file) for file in files)
-        require_free(folder, max(0, total - present))
-        progress("download", min(present, total), total)
-        snapshot_download(
-            source.repository,
-            revision=info.sha,
-            local_dir=folder,
-            allow_patterns=[file.rfilename for file in files],
-            endpoint=_endpoint(),
-            tqdm_class=silent_bars(progress, present, total),
-        )
-        progress("download", total, total)
+    with hub_errors(source), disk_errors(folder):
+        listing = hub_listing(source)
+        files = listing.files
+        download(source, listing, folder, progress)
         for file in files:
-            _check(folder, file, digests)
+            check_file(folder, file, digests)
+        weights = [folder / file.rfilename for file in files if is_weights(file)]
+        write_manifest(folder, {path.name: stated_file(path, digests.of_file) for path in weights})
         with landing(folder / COMPLETE) as mark:
-            mark.write((info.sha or "").encode())
+            mark.write(listing.commit.encode())
+
+
+def hub_listing(source: HubSource) -> HubListing:
+    """Within `hub_errors`. Raises UnsupportedModel where there are no weights that are read."""
+    from huggingface_hub import HfApi
+
+    info = HfApi(endpoint=_endpoint()).model_info(
+        source.repository, revision=source.revision, files_metadata=True, timeout=TIMEOUT_S
+    )
+    files = [file for file in info.siblings or [] if _wanted(file.rfilename)]
+    _require_safetensors(source, files)
+    return HubListing(info.sha or "", files)
+
+
+def download(source: HubSource, listing: HubListing, folder: Path, progress: ByteProgress) -> None:
+    """The listed files, not yet checked; the folder is not complete until its caller says so.
+    Within `hub_errors` and `disk_errors`."""
+    from huggingface_hub import snapshot_download
+
+    total = sum(file.size or 0 for file in listing.files)
+    folder.mkdir(parents=True, exist_ok=True)
+    for mark in (COMPLETE, MANIFEST):
+        (folder / mark).unlink(missing_ok=True)
+    present = sum(_present_bytes(folder, file) for file in listing.files)
+    require_free(folder, max(0, total - present))
+    progress("download", min(present, total), total)
+    snapshot_download(
+        source.repository,
+        revision=listing.commit or None,
+        local_dir=folder,
+        allow_patterns=[file.rfilename for file in listing.files],
+        endpoint=_endpoint(),
+        tqdm_class=silent_bars(progress, present, total),
+    )
+    progress("download", total, total)
 
 
 def _endpoint() -> str | None:
@@ -79,8 +107,13 @@ def _wanted(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in PATTERNS)
 
 
+def is_weights(file: RepoSibling) -> bool:
+    """Of those that are wanted."""
+    return file.rfilename.endswith(".safetensors")
+
+
 def _require_safetensors(source: HubSource, files: list[RepoSibling]) -> None:
-    if not any(file.rfilename.endswith(".safetensors") for file in files):
+    if not any(is_weights(file) for file in files):
         raise UnsupportedModel(
             f"hf://{source.repository} has no .safetensors files; pickled weights are never read"
         )
@@ -91,7 +124,7 @@ def _present_bytes(folder: Path, file: RepoSibling) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _check(folder: Path, file: RepoSibling, digests: DigestCache) -> None:
+def check_file(folder: Path, file: RepoSibling, digests: DigestCache) -> None:
     """Size always, content where the hub states a SHA-256 (weights) or a git blob id (text)."""
     path = folder / file.rfilename
     size = _present_bytes(folder, file)
@@ -114,7 +147,7 @@ def _http_error() -> type[Exception]:
 
 
 @contextmanager
-def _hub_errors(source: HubSource) -> Iterator[None]:
+def hub_errors(source: HubSource) -> Iterator[None]:
     """What the hub's client raises, in our words; errors of ours and of the disk pass."""
     from huggingface_hub import errors
 

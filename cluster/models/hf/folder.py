@@ -18,13 +18,16 @@ _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.safetensors")
 
 def weight_files_of(folder: Path) -> tuple[Path, ...]:
     """The shards, sorted by name; raises BadCheckpoint for a missing one or one outside."""
-    if (folder / INDEX).is_file():
-        return tuple(_inside(folder, name) for name in _shard_names(folder / INDEX))
-    if not (folder / SINGLE).exists():
+    if not (folder / INDEX).is_file() and not (folder / SINGLE).exists():
         raise UnsupportedModel(
             f"{folder} has no {SINGLE} or {INDEX}; only safetensors (or a .gguf file) are read"
         )
-    return (_inside(folder, SINGLE),)
+    return tuple(_inside(folder, name) for name in weight_names_of(folder))
+
+
+def weight_names_of(folder: Path) -> list[str]:
+    """Sorted; they need not be here. Raises BadCheckpoint for a bad index."""
+    return _shard_names(folder / INDEX) if (folder / INDEX).is_file() else [SINGLE]
 
 
 def dtype_of_files(files: tuple[Path, ...], *, quantized: bool = False) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from cluster.errors import ChecksumMismatch, DiskFull, SourceUnreachable, UnsupportedModel
 from cluster.models.cache.store import ModelStore
 from cluster.models.files import disk
+from cluster.models.files.manifest import MANIFEST
 from tests.cluster.models.fake_hub import REPOSITORY, FakeHub, serving
 
 SOURCE = f"hf://{REPOSITORY}"
@@ -45,8 +47,9 @@ def test_a_repository_becomes_a_folder_of_safe_files(hub: FakeHub, store: ModelS
         "tokenizer.json",
         "tokenizer_config.json",
         ".complete",
+        ".digests",
     }
-    total = sum(len(hub.files[name]) for name in names - {".complete"})
+    total = sum(len(hub.files[name]) for name in names & hub.files.keys())
     assert ("download", total, total) in seen
     download = [done for phase, done, _ in seen if phase == "download"]
     assert download[0] == 0 and download == sorted(download)
@@ -78,6 +81,27 @@ def test_a_fetch_that_is_tried_again_reads_no_weights_twice(
     store.pull(SOURCE, lambda *step: seen.append(step))
     size = len(hub.files["model.safetensors"])
     assert seen.count(("verify", size, size)) == 1
+
+
+def test_a_model_that_was_fetched_is_not_read_where_its_folder_is_copied_to(
+    hub: FakeHub, store: ModelStore, tmp_path: Path
+) -> None:
+    card, seen = store.pull(SOURCE), list[str]()
+    copy = shutil.copytree(card.metadata_path, tmp_path / "copied")
+    elsewhere = ModelStore(tmp_path / "other home")
+    again = elsewhere.resolve(str(copy), lambda phase, done, total: seen.append(f"{phase} {total}"))
+    assert again.weights_digest == card.weights_digest
+    assert f"verify {len(hub.files['model.safetensors'])}" not in seen
+
+
+def test_a_manifest_goes_before_its_model_is_fetched_again(hub: FakeHub, store: ModelStore) -> None:
+    folder = store.pull(SOURCE).metadata_path
+    assert (folder / MANIFEST).is_file()
+    hub.altered["config.json"] = b"{}"
+    (folder / "config.json").unlink()
+    with pytest.raises(ChecksumMismatch):
+        store.pull(SOURCE)
+    assert not (folder / MANIFEST).exists()
 
 
 def test_an_altered_weight_file_is_a_checksum_mismatch(hub: FakeHub, store: ModelStore) -> None:
