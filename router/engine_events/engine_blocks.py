@@ -105,8 +105,8 @@ class EngineBlocks:
         self._check_counts(event, len(hashes))
         extra = event.read_extra_keys()
         is_first = event.parent_block_hash is None
-        end = self._source.salt_end()
-        parent = _root(extra, end) if is_first else self._name_of(event.parent_block_hash)
+        ends = self._source.salt_ends()
+        parent = _root(extra, ends) if is_first else self._name_of(event.parent_block_hash)
         if parent is None:
             self._note_left_out("other_salt" if is_first else "unknown_parent", len(hashes))
             return
@@ -185,12 +185,14 @@ class EngineBlocks:
         return None if block_hash is None else self._names.get(_key(block_hash))
 
 
-def _root(extra: list[list[Any] | None], end: str) -> bytes | None:
+def _root(extra: list[list[Any] | None], ends: tuple[str, ...]) -> bytes | None:
     """The root of ours that a sequence's first block was hashed with, where it was with nothing
-    else; `end`: of its salt, after the root."""
+    else; `ends`: of its salt, after the root."""
     match extra[0] if extra else None:
-        case [str(salt)] if salt.endswith(end) and _ROOT.fullmatch(salt.removesuffix(end)):
-            return bytes.fromhex(salt.removesuffix(end))
+        case [str(salt)]:
+            for end in ends:
+                if salt.endswith(end) and _ROOT.fullmatch(root := salt.removesuffix(end)):
+                    return bytes.fromhex(root)
     return None
 
 

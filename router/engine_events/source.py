@@ -28,8 +28,8 @@ class EngineEventSource:
     """One engine's, of one data-parallel rank.
 
     Requests that are sent to it carry the root of their blocks' names, in hex, as `cache_salt`: by
-    that the blocks in its events are known to be of one tenant of ours. `salt_end` follows the
-    root there: blocks with another one are found by no request any more.
+    that the blocks in its events are known to be of one tenant of ours. One of `salt_ends`
+    follows the root there: blocks with another one are found by no request any more.
     """
 
     pub: str
@@ -40,7 +40,7 @@ class EngineEventSource:
     topic: str = ""
     block_size_tokens: int
     """Of the blocks that it looks up whole; those of another size are left out."""
-    salt_end: Callable[[], str] = lambda: ""
+    salt_ends: Callable[[], tuple[str, ...]] = lambda: ("",)
     """By now."""
 
     @classmethod

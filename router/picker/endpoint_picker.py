@@ -33,6 +33,7 @@ from router.picker.intake import Checked, Incoming, Intake
 from router.picker.passed_body import passed_body
 from router.picker.passing_answer import PassingAnswer
 from router.telemetry.request_ids import request_ids
+from router.vllm.server import salt_of
 
 _log = get_logger("router.picker")
 
@@ -134,7 +135,7 @@ class EndpointPicker:
             passed_body(
                 body,
                 model=server.model,
-                salt=server.salt_of(passed.root),
+                salt=salt_of(passed.root, server.passed_end),
                 schema=checked.schema if checked.plan.ignored else None,
                 max_tokens=passed.request.sampling.max_tokens,
             ),

@@ -24,7 +24,7 @@ async def told_events(server: VllmServer, pairing: Pairing) -> EngineEventSource
             pub=f"tcp://{host}:{address.events_port}",
             replay=replay,
             block_size_tokens=size,
-            salt_end=lambda: server.salt_end,
+            salt_ends=lambda: server.salt_ends,
         )
     try:
         answer = await server.wire.get("/kv_event_sources", timeout_s=ASK_TIMEOUT_S)
@@ -34,4 +34,4 @@ async def told_events(server: VllmServer, pairing: Pairing) -> EngineEventSource
         )
     except (SplitserveError, ValueError):
         return None
-    return None if told is None else replace(told, salt_end=lambda: server.salt_end)
+    return None if told is None else replace(told, salt_ends=lambda: server.salt_ends)

@@ -69,6 +69,7 @@ class KeptBlocks:
         self._late_reads = late_reads
         self._clock = clock
         self._answered_s = answered_s
+        self._frozen_s: float | None = None
         self.cached_tokens = _count(parameters.get("remote_prefill_cached_tokens"))
         """Of the prompt, that the prefill server did not compute."""
 
@@ -77,9 +78,14 @@ class KeptBlocks:
         parameters, self._parameters = self._parameters, None
         return parameters if self._age_s <= self._lease_s * TAKE_WITHIN else None
 
+    def freeze(self) -> None:
+        """Their reader has answered, or left: no later moment counts. The first one stays."""
+        if self._frozen_s is None:
+            self._frozen_s = self._clock()
+
     @property
     def belief(self) -> Belief:
-        """Asked when the first token has come."""
+        """Of a first token that comes now, or came when it was frozen."""
         if self._age_s > self._lease_s:
             return Belief.TOO_LATE
         return Belief.GOOD if self._age_s <= self._lease_s * TAKE_WITHIN else Belief.DOUBTFUL
@@ -92,7 +98,8 @@ class KeptBlocks:
 
     @property
     def _age_s(self) -> float:
-        return self._clock() - self._answered_s
+        until_s = self._clock() if self._frozen_s is None else self._frozen_s
+        return until_s - self._answered_s
 
 
 def parameters_in(body: bytes) -> dict[str, Any] | None:

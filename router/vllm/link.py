@@ -55,6 +55,11 @@ class VllmLink:
         """See WorkerLink."""
         return self._is_open
 
+    @property
+    def num_open_reads(self) -> int:
+        """For checks: reads of the server that nobody has judged yet."""
+        return self._doubts.num_open
+
     def note_health(self, *, is_well: bool) -> None:
         """What the last look at the server showed."""
         was_open, self._is_open = self._is_open, is_well and not self._is_closed
@@ -101,6 +106,7 @@ class VllmLink:
         for stream, _ in list(self._running.values()):
             stream.fail(WorkerLost(f"{self._server.name} {reason}; try again"))
         await self._background.close()
+        self._doubts.end()
 
     def _exchange(self, submit: worker_pb2.Submit, stream: RequestStream) -> VllmRequest:
         return VllmRequest(

@@ -15,7 +15,8 @@ from router.vllm.event_lines import DONE
 from router.vllm.streamed_chunk import StreamedChoice, StreamedUsage, chunk_of, tokens_of
 
 Believes = Callable[[], Awaitable[None]]
-"""Asked once, before the first token or end is relayed. Raises LateRead."""
+"""Asked once for each choice, before its first token or end is relayed: the server begins each by
+itself. Raises LateRead."""
 
 
 class Relay:
@@ -38,6 +39,7 @@ class Relay:
         self._believes = believes
         self._timing = timing
         self._open = set(range(self._num_choices))
+        self._believed = set[int]()
         self._told: generation_pb2.Timing | None = None
         self._num_made = 0
         self._num_cached = 0
@@ -85,16 +87,19 @@ class Relay:
         tokens = tokens_of(choice, self._num_choices, self._num_top)
         if choice.index not in self._open:
             return
-        if self._told is None and (tokens.tokens or tokens.finish_reason):
-            await self._begin()  # also of an answer that ends without a token
+        if choice.index not in self._believed and (tokens.tokens or tokens.finish_reason):
+            await self._begin(choice.index)  # also of an answer that ends without a token
         if tokens.finish_reason:
             self._open.discard(choice.index)
         self._num_made += len(tokens.tokens)
         if tokens.tokens or tokens.finish_reason:
             self._stream.add_tokens(tokens)
 
-    async def _begin(self) -> None:
+    async def _begin(self, choice: int) -> None:
         await self._believes()
+        self._believed.add(choice)
+        if self._told is not None:
+            return
         self._told = self._timing()
         self._stream.add_computed(
             worker_pb2.PromptComputed(cached_tokens=self._num_cached, timing=self._told)

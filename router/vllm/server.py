@@ -11,6 +11,7 @@ from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.member import Member
 from router.engine_events.source import EngineEventSource
+from router.vllm.fresh_looks import FreshLooks
 from router.vllm.prompt_silence import PromptSilence
 from router.vllm.server_address import VllmAddress, VllmRole
 from router.vllm.server_numbers import ServerNumbers, numbers_in
@@ -49,8 +50,12 @@ class VllmServer:
         self.lost = asyncio.Event()
         """Set when nobody answers there any more: who waits for an answer waits in vain. Another
         one takes its place when somebody answers again."""
-        self.salt_end = self._drawn_end()
+        self.salt_end = self.drawn_end()
         """What its cache's salts end with, by which its KV events show what may be believed."""
+        self.passed_end = self.drawn_end()
+        """The same for what a gateway sends: that reads nothing from others, cannot be asked again,
+        and may stand in line while something is read late. So it finds nothing that was read."""
+        self.looks = FreshLooks(self.look)
 
     @property
     def name(self) -> str:
@@ -62,11 +67,10 @@ class VllmServer:
         """As it calls what it serves."""
         return self.member.model if self.member is not None else ""
 
-    def salt_of(self, cache_root: bytes) -> str:
-        """What keeps the blocks below that root apart from others in its cache: the root in
-        hexadecimal digits, and at a server that reads from others what this router has drawn: what
-        it reads too late for one router is found by no other, and not by one that starts again."""
-        return cache_root.hex() + self.salt_end
+    @property
+    def salt_ends(self) -> tuple[str, ...]:
+        """All by which requests find what it has cached."""
+        return self.salt_end, self.passed_end
 
     @property
     def is_over(self) -> bool:
@@ -85,7 +89,7 @@ class VllmServer:
     def doubt_cache(self) -> None:
         """It may have cached blocks that it read too late, under the names of the right ones, and
         cannot be told to drop them: from now on no request finds anything that it has by now."""
-        self.salt_end = self._drawn_end()
+        self.salt_end = self.drawn_end()
         _log.error(
             "a vLLM decode server may have read blocks after their lease, and have cached them; "
             "this router uses nothing any more that it has cached by now",
@@ -108,6 +112,14 @@ class VllmServer:
             self.on_work()
         return numbers.load(before)
 
-    def _drawn_end(self) -> str:
+    def drawn_end(self) -> str:
+        """One that nothing is cached under; empty at a server that reads from nobody."""
         reads = self.address.role is VllmRole.DECODE
         return f"-{secrets.token_hex(SALT_BYTES)}" if reads else ""
+
+
+def salt_of(cache_root: bytes, salt_end: str) -> str:
+    """What keeps the blocks below that root apart from others in a server's cache: the root in
+    hexadecimal digits, and at a server that reads from others what this router has drawn: what it
+    reads too late for one router is found by no other, and not by one that starts again."""
+    return cache_root.hex() + salt_end

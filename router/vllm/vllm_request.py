@@ -2,6 +2,7 @@
 
     asked at a prefill server -> asked at the decode server with its blocks -> relayed -> ended
        '-- failed --> asked at the decode server alone          <--'-- late, or failed unrelayed
+                         '-- another's read was late --> the same, under a salt of its own
 
 A prefill server's parameters are made for this request alone, and go out once. What fails after
 something was relayed, or at a decode server by itself, is the request's end: the dispatcher may go
@@ -22,12 +23,12 @@ from cluster.logs import get_logger
 from cluster.tracing.context import context_from_wire
 from protos import generation_pb2, worker_pb2
 from router.fleet.request_stream import RequestStream
-from router.vllm.cache_doubts import CacheDoubts, late_reads_of
+from router.vllm.cache_doubts import CacheDoubts, OpenRead, OthersLateRead
 from router.vllm.completion_body import COMPLETIONS, completion_body, decode_body
-from router.vllm.kept_blocks import Belief, KeptBlocks, LateRead
+from router.vllm.kept_blocks import KeptBlocks
 from router.vllm.prefill_request import PrefillRequest
 from router.vllm.relay import Relay
-from router.vllm.server import VllmServer
+from router.vllm.server import VllmServer, salt_of
 from router.vllm.servers import ServerPair
 from router.vllm.structured_outputs import check_version
 from router.vllm.wire import NO_HEADERS, SentHeaders
@@ -62,6 +63,8 @@ class VllmRequest:
         self._clock = clock
         self._on_handoff = on_handoff
         self._flush = flush
+        self._own_end: str | None = None
+        """Of a salt under which nobody else finds or caches anything."""
         self._relay: Relay | None = None
         self._task: asyncio.Task[Any] | None = None
 
@@ -93,16 +96,35 @@ class VllmRequest:
     async def _answered(self) -> None:
         if self._server.member is None:
             raise WorkerLost("is not there any more")
+        read = await self._opened()
+        error = None if read is None else await self._tried(read)
+        if read is None or error is not None:
+            await self._alone()
+        if read is not None and not isinstance(error, OthersLateRead):
+            self._note_handoff(failed=error is not None)
+
+    async def _opened(self) -> OpenRead | None:
+        """What the decode server may read by now; None: it computes the prompt."""
         prefill_ms, handoff = await self._handoff(self._first_token_s * PREFILL_SHARE)
-        body = self._body_for(self._server)  # by now: its cache may have been doubted meanwhile
-        parameters = None if handoff is None else handoff.take()
-        if handoff is None or parameters is None:
-            await self._relayed(body, None, 0.0)
-            return
-        failed = not await self._tried(decode_body(body, parameters), handoff, prefill_ms)
-        if failed:
-            await self._relayed(self._body_for(self._server), None, 0.0)
-        self._note_handoff(failed=failed)
+        if handoff is None or self._prefill is None:
+            return None
+        return self._doubts.opened(handoff, self._prefill, prefill_ms)
+
+    async def _alone(self) -> None:
+        """The second time whatever others read is nothing to it."""
+        try:
+            await self._relayed(self._server.salt_end)
+        except OthersLateRead as error:
+            if self._has_begun:
+                raise
+            _log.warning(
+                "a vLLM decode server computes a prompt again, whose prefix may have been wrong",
+                worker_id=self._server.name,
+                request_id=self._submit.request_id,
+                reason=error.message,
+            )
+            self._own_end = self._server.drawn_end()
+            await self._relayed(self._own_end)
 
     async def _handoff(self, within_s: float) -> tuple[float, KeptBlocks | None]:
         """What the prefill server took, in ms, and what it lets be read. Of several choices vLLM
@@ -110,35 +132,31 @@ class VllmRequest:
         if self._prefill is None or self._prefill.member is None or self._submit.sampling.n > 1:
             return 0.0, None
         asked = PrefillRequest(self._prefill, self._clock, self._headers)
-        handoff = await asked.ask(self._body_for(self._prefill), within_s)
+        handoff = await asked.ask(self._body_for(self._prefill, self._prefill.salt_end), within_s)
         if asked.has_failed:
             self._note_handoff(failed=True)
         return asked.took_ms, handoff
 
-    async def _tried(self, body: dict[str, Any], handoff: KeptBlocks, prefill_ms: float) -> bool:
-        """False when nothing was relayed, and the decode server may do alone what it could not do
-        with these blocks. Raises what ends the request."""
-        is_settled = False
+    async def _tried(self, read: OpenRead) -> SplitserveError | None:
+        """Why nothing was relayed, where the decode server may do alone what it could not do with
+        these blocks. Raises what ends the request."""
         try:
-            await self._relayed(body, handoff, prefill_ms)
+            await self._relayed(read.salt_end, read)
         except (WorkerLost, TransferFailed) as error:
             if self._has_begun:
                 raise
-            is_settled = True
-            if handoff.belief is not Belief.GOOD:
-                self._doubts.doubt()  # now: the next thing asked of it must not find these blocks
+            self._doubts.failed(read)  # now: before anything else is asked of it
             _log.warning(
                 "a vLLM decode server has not read a prompt's blocks; it computes the prompt",
                 worker_id=self._server.name,
-                prefill_worker=self._prefill.name if self._prefill is not None else None,
+                prefill_worker=read.prefill.name,
                 request_id=self._submit.request_id,
                 reason=error.message,
             )
-            return False
+            return error
         finally:
-            if self._prefill is not None and not is_settled and not self._has_begun:
-                self._doubts.weigh(handoff, self._prefill)
-        return True
+            self._doubts.left(read)
+        return None
 
     @property
     def _first_token_s(self) -> float:
@@ -152,8 +170,8 @@ class VllmRequest:
         """Something of the answer was relayed."""
         return self._relay is not None and self._relay.has_begun
 
-    def _body_for(self, server: VllmServer) -> dict[str, Any]:
-        salt = server.salt_of(self._submit.cache_root)
+    def _body_for(self, server: VllmServer, salt_end: str) -> dict[str, Any]:
+        salt = salt_of(self._submit.cache_root, salt_end)
         if self._submit.sampling.HasField("grammar"):
             check_version("" if server.member is None else server.member.version)
         return completion_body(self._submit, server.model, salt)
@@ -163,19 +181,19 @@ class VllmRequest:
         if self._prefill is not None and self._prefill.member is not None:
             self._on_handoff(self._prefill.member.key, failed)
 
-    async def _relayed(
-        self, body: dict[str, Any], handoff: KeptBlocks | None, prefill_ms: float
-    ) -> None:
-        """Raises LateRead before anything was relayed, and WorkerLost."""
+    async def _relayed(self, salt_end: str, read: OpenRead | None = None) -> None:
+        """Raises LateRead before anything of a choice was relayed, and WorkerLost."""
+        body = self._body_for(self._server, salt_end)
         began_s, is_alone = self._clock(), self._server.num_asked == 1
         relay = self._relay = Relay(
             self._submit,
             self._stream,
-            believes=lambda: self._believes(handoff),
-            timing=lambda: self._timing(handoff, prefill_ms, self._clock() - began_s, is_alone),
+            believes=lambda: self._believes(salt_end, read),
+            timing=lambda: self._timing(read, self._clock() - began_s, is_alone),
         )
-        if handoff is not None:
-            relay.note_cached(handoff.cached_tokens)
+        if read is not None:
+            body = decode_body(body, read.parameters)
+            relay.note_cached(read.kept.cached_tokens)
         answer = self._server.wire.stream(COMPLETIONS, body, self._headers)
         async with aclosing(answer) as pieces:
             async for events in pieces:
@@ -185,29 +203,26 @@ class VllmRequest:
                 self._flush()
         raise WorkerLost("closed its answer before the end")
 
-    async def _believes(self, handoff: KeptBlocks | None) -> None:
-        if handoff is None or (belief := handoff.belief) is Belief.GOOD:
-            return
-        if belief is Belief.TOO_LATE or handoff.was_late(await self._late_reads(handoff)):
-            raise LateRead("the prompt's blocks may have been read after their lease")
-
-    async def _late_reads(self, handoff: KeptBlocks) -> int | None:
-        return None if self._prefill is None else await late_reads_of(self._prefill, handoff)
+    async def _believes(self, salt_end: str, read: OpenRead | None) -> None:
+        if read is not None:
+            await self._doubts.judge(read)
+        if salt_end != self._own_end:
+            await self._doubts.settle(salt_end)
 
     def _timing(
-        self, handoff: KeptBlocks | None, prefill_ms: float, took_s: float, is_alone: bool
+        self, read: OpenRead | None, took_s: float, is_alone: bool
     ) -> generation_pb2.Timing:
         """vLLM tells no times: they are seen from here. What a server took beside others is no
         measure of it, and is not told."""
         name = self._server.name
-        if handoff is None or self._prefill is None:
+        if read is None:
             computing_ms = took_s * 1000 if is_alone else 0.0
             return generation_pb2.Timing(prefill_ms=computing_ms, decode_worker=name)
         return generation_pb2.Timing(
-            prefill_ms=prefill_ms,
+            prefill_ms=read.prefill_ms,
             kv_ms=took_s * 1000,
             kv_transport=TRANSPORT,
-            prefill_worker=self._prefill.name,
+            prefill_worker=read.prefill.name,
             decode_worker=name,
         )
 

@@ -37,11 +37,13 @@ class Behind:
 
 
 @asynccontextmanager
-async def behind(num_servers: int = 2, **options: object) -> AsyncIterator[Behind]:
+async def behind(
+    num_servers: int = 2, *, role: str = "both", **options: object
+) -> AsyncIterator[Behind]:
     async with AsyncExitStack() as opened:
         servers = [await opened.enter_async_context(http_vllm()) for _ in range(num_servers)]
         port = claimed_port("127.0.0.1", 0, flag="--ext-proc-port")
-        named = ",".join(f"http://{server.address}" for server in servers)
+        named = ",".join(f"http://{server.address},role={role}" for server in servers)
         chosen = RouterOptions(
             port=0,
             grpc_port=0,

@@ -52,6 +52,8 @@ class Manners:
     """Tokens after which its connection breaks."""
     says: list[bytes] | None = None
     """Events instead of its own."""
+    says_later: list[bytes] | None = None
+    """And these a second after them."""
     is_well: bool = True
     is_there: bool = True
     counts_late: bool = True
@@ -166,6 +168,9 @@ class FakeVllm:
         await asyncio.sleep(manners.door_s)
         if manners.says is not None:
             yield manners.says
+            if manners.says_later is not None:
+                await asyncio.sleep(1.0)
+                yield manners.says_later
             return
         name, num = (body["cache_salt"], tuple(body["prompt"])), max(1, body["n"])
         others: list[list[int]] = []

@@ -47,7 +47,7 @@ class Pair:
         self.num_doubts = 0
         self._servers = VllmServers()
         self.prefill_server = self._add(self.prefill, VllmRole.PREFILL, lease_s)
-        server = self._add(self.decode, VllmRole.DECODE, lease_s)
+        self.server = server = self._add(self.decode, VllmRole.DECODE, lease_s)
         events = LinkEvents(on_handoff=self._note, on_doubt=self._note_doubt)
         world = World(clock=clock)
         self.link = VllmLink(server, self._servers, world, events, UnreadBytes())
