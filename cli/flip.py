@@ -12,7 +12,9 @@ pool takes the place at once, where there is one. Both pools are judged before a
 API server judges neither GPUs nor quotas, so that it shows when the new worker does not get ready:
 its pool then gets its old size again.
 
-exit code 0 done, 1 not agreed to, or not done in time, 3 nobody answers, 4 refused
+exit code 0 done, 1 not agreed to, or not done in time, 3 nobody answers, 4 refused, 130 after
+Ctrl-C, 143 after SIGTERM, 129 after SIGHUP: what is half done is told, with the command that mends
+it
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import typer
 
 from cli.exit_code import ExitCode
 from cli.flip_plan import FlipPlan, FlipRequest, planned, show
+from cli.half_done import ends_as_by_ctrl_c
 from cli.handed_on import hand_on, newest_event, say_handed_on
 from cli.question import complained
 from cli.release import at_release
@@ -52,6 +55,9 @@ nothing more is handed on then."""
 JOIN_S = 5.0
 """A worker that is ready joins its router by then: it does so every second."""
 _LOOK_S = 0.2
+_UNANSWERED = (SplitserveError, asyncio.CancelledError)
+"""It may have begun; a refusal says that it has not."""
+_HALF_DONE = (ScaleRefused, NotSettled, *_UNANSWERED)
 
 
 class _NotGrown(NotSettled):
@@ -137,7 +143,8 @@ async def flip(
             return ExitCode.OK
         if not (request.is_agreed or typer.confirm("go on?", err=True)):
             return ExitCode.FAILED
-        await _carry_out(scaler, plan, request, hand_on_to)
+        with ends_as_by_ctrl_c():
+            await _carry_out(scaler, plan, request, hand_on_to)
     except ScaleRefused as refusal:
         complain(f"refused ({refusal.reason}): {refusal.message}")
         return ExitCode.REFUSED
@@ -162,7 +169,12 @@ async def _carry_out(
         pool=plan.shrinking.pool, size=plan.shrinking.size, leaving=(plan.worker_id,)
     )
     if not plan.is_side_by_side:
-        await _reach(scaler, shrink, deadline)
+        with _told(
+            f"{plan.worker_id} goes, or has gone, and no {grow.pool} worker is ready in its place",
+            request.command(f"scale {grow.pool}={grow.size}"),
+            of=_UNANSWERED,
+        ):
+            await _reach(scaler, shrink, deadline)
         say(f"{plan.worker_id} has gone")
         with _told(
             f"{plan.worker_id} has gone, and no {grow.pool} worker is ready in its place",
@@ -172,11 +184,12 @@ async def _carry_out(
         return
     starting = await _grown(scaler, plan, request, deadline)
     say(f"{', '.join(starting.starting) or plan.growing.pool} is ready")
-    shrink = replace(shrink, is_handed_on=await hand_on_to(starting.starting))
     with _told(
         f"{grow.pool} has a worker more than before, and {plan.worker_id} may have stayed",
         request.command(f"scale {grow.pool}={plan.growing.size_before}"),
     ):
+        is_handed_on = await hand_on_to(starting.starting)
+        shrink = replace(shrink, is_handed_on=is_handed_on)
         await scaler.scale(shrink)
     if request.waits:
         await _settled(scaler, shrink, deadline)
@@ -187,12 +200,14 @@ async def _grown(
 ) -> ScalePlan:
     """One worker more, ready. Raises _NotGrown, ScaleRefused and SplitserveError."""
     order = ScaleOrder(pool=plan.growing.pool, size=plan.growing.size)
-    begun = await scaler.scale(order)
     before = plan.growing.size_before
-    with _told(
+    words = (
         f"{order.pool} may keep a worker more than before, which takes the next room that is free",
         request.command(f"scale {order.pool}={before}"),
-    ):
+    )
+    with _told(*words, of=_UNANSWERED):
+        begun = await scaler.scale(order)
+    with _told(*words):
         try:
             await _settled(scaler, order, deadline)
             return begun
@@ -214,11 +229,13 @@ async def _give_back(scaler: Scaler, order: ScaleOrder) -> None:
 
 
 @contextmanager
-def _told(what: str, remedy: str) -> Iterator[None]:
+def _told(
+    what: str, remedy: str, *, of: tuple[type[BaseException], ...] = _HALF_DONE
+) -> Iterator[None]:
     """How pools are if this fails, or is interrupted, and the command that mends it."""
     try:
         yield
-    except (ScaleRefused, NotSettled, SplitserveError, asyncio.CancelledError):
+    except of:
         complain(what, remedy=remedy)
         raise
 

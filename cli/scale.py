@@ -1,12 +1,13 @@
 """`splitserve scale`: what it would do, a question, and the doing.
 
-exit code 0 done, 1 not ready in time or given up, 3 nobody answers, 4 refused
+exit code 0 done, 1 not ready in time, given up or done in part, 3 nobody answers, 4 refused
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import typer
@@ -25,7 +26,7 @@ from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
 from cluster.join_token import operators_token
 from cluster.scaling.kubernetes import KubernetesScaler
-from cluster.scaling.pool_members import least_to_lose
+from cluster.scaling.pool_members import least_to_lose, pool_name
 from cluster.scaling.scaler import (
     NotSettled,
     ScaleOrder,
@@ -48,6 +49,21 @@ class ScaleRequest:
     is_agreed: bool = False
     deadline_s: float = 600.0
     output: str = "table"
+    release: str = ""
+    """[NAMESPACE/]RELEASE, if it is one on Kubernetes."""
+
+    def command(self, sizes: Sequence[str]) -> str:
+        """To be typed for the same fleet."""
+        where = f" --kubernetes {self.release}" if self.release else ""
+        return f"splitserve scale {' '.join(sizes)}{where}"
+
+
+class _DoneInPart(Exception):
+    """The first orders were begun, and another was refused, or nobody has answered it."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 def sizes_of(words: Sequence[str]) -> dict[str, int]:
@@ -69,9 +85,37 @@ def run_scale(address: str, request: ScaleRequest) -> ExitCode:
         return complained(failure, address)
 
 
-def scale_release(named: str, request: ScaleRequest) -> ExitCode:
-    """The same on Kubernetes: [NAMESPACE/]RELEASE."""
-    return at_release(named, lambda api, release: scale(KubernetesScaler(api, release), request))
+def scale_release(named: str, request: ScaleRequest, router: str = "") -> ExitCode:
+    """The same on Kubernetes: [NAMESPACE/]RELEASE. `router`: who knows which workers are held, with
+    commas; empty: nobody is asked."""
+    request = replace(request, release=named)
+    dialer = GrpcDialer(operators_token())
+    return at_release(
+        named,
+        lambda api, release: _scale_release(
+            KubernetesScaler(api, release), request, dialer, router.partition(",")[0]
+        ),
+    )
+
+
+async def _scale_release(
+    scaler: Scaler, request: ScaleRequest, dialer: Dialer, router: str
+) -> ExitCode:
+    """Held workers leave first; of the others Kubernetes chooses."""
+    now = {state.name: state.num_wanted for state in await scaler.pools()}
+    if all(size >= now.get(pool, 0) for pool, size in request.sizes.items()):
+        return await scale(scaler, request)
+    if not router:
+        say("whether workers of it are held is not known: no router is named (--grpc)")
+        return await scale(scaler, request)
+    link = dialer.operator(router)
+    try:
+        members = (await link.members(timeout_s=TIMEOUT_S)).members
+    except SplitserveError as failure:
+        return complained(failure, router)
+    finally:
+        await link.close()
+    return await scale(scaler, request, [state for state in members if state.hold])
 
 
 async def _scale_supervised(dialer: Dialer, address: str, request: ScaleRequest) -> ExitCode:
@@ -95,18 +139,72 @@ async def scale(
     """All orders are judged before the first is given."""
     try:
         orders = await _orders(scaler, request, members)
-        plans = [await scaler.scale(replace(order, is_dry_run=True)) for order in orders]
+        judged = [await _judged(scaler, order, request, members) for order in orders]
+        orders, plans = [each[0] for each in judged], [each[1] for each in judged]
         _show(plans, members, request.output)
         if request.is_dry_run:
             return ExitCode.OK
         if not (request.is_agreed or typer.confirm("go on?", err=True)):
             return ExitCode.FAILED
-        for order in orders:
-            await scaler.scale(order)
+        for number, order in enumerate(orders):
+            with _told_what_is_done(plans[:number], order, request):
+                await scaler.scale(order)
     except ScaleRefused as refusal:
         complain(f"refused ({refusal.reason}): {refusal.message}")
         return ExitCode.REFUSED
+    except _DoneInPart as failure:
+        complain(str(failure), remedy=failure.remedy)
+        return ExitCode.FAILED
+    except NotSettled as failure:
+        complain(str(failure), remedy="see `splitserve status`")
+        return ExitCode.FAILED
     return await _wait(scaler, request) if request.waits else ExitCode.OK
+
+
+async def _judged(
+    scaler: Scaler, order: ScaleOrder, request: ScaleRequest, members: Sequence[MemberState]
+) -> tuple[ScaleOrder, ScalePlan]:
+    """The order that may be given. Where a held pod cannot be named, Kubernetes chooses, as long as
+    one that is not held stays in any case. Raises ScaleRefused."""
+    try:
+        return order, await scaler.scale(replace(order, is_dry_run=True))
+    except ScaleRefused as refusal:
+        if not (request.release and order.leaving):
+            raise
+        num_held = sum(pool_name(state.member) == order.pool for state in members)
+        if order.size <= num_held:
+            raise ScaleRefused(
+                refusal.reason,
+                f"{', '.join(order.leaving)} of {order.pool} is held and cannot be named to leave "
+                f"({refusal.message}): Kubernetes might end the others and leave only held ones; "
+                f"`splitserve uncordon {order.leaving[0]}` first",
+            ) from refusal
+    order = replace(order, leaving=())
+    return order, await scaler.scale(replace(order, is_dry_run=True))
+
+
+@contextmanager
+def _told_what_is_done(
+    done: Sequence[ScalePlan], order: ScaleOrder, request: ScaleRequest
+) -> Iterator[None]:
+    """Raises _DoneInPart where an order fails after others were begun; what stops this command is
+    told, and goes on."""
+    try:
+        yield
+    except (ScaleRefused, NotSettled, SplitserveError, asyncio.CancelledError) as failure:
+        if not done:
+            raise
+        begun = ", ".join(f"{plan.pool} from {plan.size_before} to {plan.size}" for plan in done)
+        left = list(request.sizes)[len(done) :]
+        remedy = request.command([f"{pool}={request.sizes[pool]}" for pool in left])
+        back = request.command([f"{plan.pool}={plan.size_before}" for plan in done])
+        what = f"begun: {begun}; {', '.join(left)} not"
+        remedy = f"{remedy}, to go on, or {back}, to take it back"
+        if isinstance(failure, asyncio.CancelledError):
+            complain(what, remedy=remedy)
+            raise
+        cause = failure.message if hasattr(failure, "message") else str(failure)
+        raise _DoneInPart(f"{what}: {order.pool} ({cause})", remedy) from failure
 
 
 async def _orders(

@@ -37,7 +37,7 @@ def scale(
         output=checked_view_form(output),
     )
     if kubernetes is not None:
-        raise typer.Exit(scale_release(kubernetes, request))
+        raise typer.Exit(scale_release(kubernetes, request, grpc))
     raise typer.Exit(run_scale(grpc, request))
 
 

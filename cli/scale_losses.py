@@ -12,13 +12,15 @@ def losses(members: Iterable[MemberState], plan: ScalePlan) -> list[str]:
     """A line for each worker that leaves: requests go on elsewhere, and so does what it has cached,
     as far as others have room."""
     found = {state.member.worker_id: state for state in members}
-    if plan.size < plan.size_before and not plan.leaving:
-        return [
-            f"{plan.size_before - plan.size} of {plan.pool} leave, and Kubernetes chooses which: "
+    lines = [_loss(found[name]) if name in found else f"{name} leaves" for name in plan.leaving]
+    num_chosen = plan.size_before - plan.size - len(plan.leaving)
+    if num_chosen > 0:
+        lines.append(
+            f"{num_chosen} of {plan.pool} leave, and Kubernetes chooses which: "
             "their requests end there or go on elsewhere, their cached tokens are handed on as far "
             "as others have room"
-        ]
-    return [_loss(found[name]) if name in found else f"{name} leaves" for name in plan.leaving]
+        )
+    return lines
 
 
 def _loss(state: MemberState) -> str:

@@ -1,7 +1,7 @@
 """Secrets do not leave: what a command shows of a process's settings, or puts into a file for
 others, goes through a `Mask`.
 
-    by name     join_token=..., "password": "...", HF_TOKEN, Authorization: ...
+    by name     join_token=..., "password": "...", HF_TOKEN, Authorization: ..., *_HEADERS
     by shape    user:password@ in a URL, sk-... and hf_... keys, bearer tokens, private keys in PEM
     by value    what this process knows to be secret, wherever and however it is written
 """
@@ -29,7 +29,7 @@ MIN_SECRET_CHARS = 6
 """Of values that are masked wherever they stand: a shorter one would take words apart."""
 _NAME = (
     r"(?:token(?![a-z]|_ms|_id|_count)|secret(?:(?![a-z])|_?key)|passw(?:or)?d|passphrase"
-    r"|(?:api|private|access)[_-]?key|authorization|credential|cookie)"
+    r"|(?:api|private|access)[_-]?key|authorization|credential|cookie|[_-]headers(?![\w-]))"
 )
 _IS_SECRET = re.compile(_NAME, re.IGNORECASE)
 _NAMES_A_PLACE = re.compile(r"(?:_|-)(?:files?|path|dir|folder|url)$", re.IGNORECASE)

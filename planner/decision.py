@@ -4,6 +4,7 @@
     over the target            grows by what the pressure asks for, at most doubling, where it was
                                over for a while, no worker is on its way, and the last change is
                                some time ago; a pool whose workers do not come is passed over
+    over as before it grew     stays: more workers have not helped
     one worker less is enough  shrinks by one, where that was so for long
     a worker is held           never shrinks: it might lose the one that serves, and keep the other
     else                       stays, and says why
@@ -45,6 +46,8 @@ class Stand(enum.StrEnum):
     """Workers are on their way."""
     RESTING = "resting"
     """The last change is not long enough ago."""
+    UNHELPED = "unhelped"
+    """Over, as before it last grew for that: more workers do not help."""
     AT_MOST = "at_most"
     """More are needed than it may have."""
     HELD = "held"
@@ -93,9 +96,8 @@ def decide(case: Case) -> PoolVerdict:
     if is_over(case.sight, case.rules):
         return _over(case)
     if case.sight.num_held and _would_shrink(case):
-        return PoolVerdict(
-            Stand.HELD, f"{in_words(case)}: less is enough, with {_held(case.sight)}"
-        )
+        why = f"{in_words(case)}: less is enough, with {_held(case.sight)}"
+        return PoolVerdict(Stand.HELD, why)
     if case.memory.calm_since_s is not None:
         return _calm(case)
     return PoolVerdict(Stand.STEADY, f"{in_words(case)}, which is near the target")
@@ -138,6 +140,8 @@ def _over(case: Case) -> PoolVerdict:
     why_not_yet = _why_not_grown_yet(case)
     if why_not_yet is not None:
         return why_not_yet
+    if (unhelped := _unhelped(case)) is not None:
+        return unhelped
     sight, rules = case.sight, case.rules
     num_ready = max(1, sight.num_ready)
     needed = math.ceil(num_ready * sight.pressure.ratio / rules.scale_target)
@@ -174,6 +178,19 @@ def _why_not_grown_yet(case: Case) -> PoolVerdict | None:
     return None
 
 
+def _unhelped(case: Case) -> PoolVerdict | None:
+    sight = case.sight
+    growth = case.memory.growths.get(sight.pressure.signal)
+    if growth is None or not growth.has_come(sight.num_ready):
+        return None
+    return PoolVerdict(
+        Stand.UNHELPED,
+        f"more workers have not helped: {in_words(case)}, and it was {growth.ratio:.2f} with "
+        f"{growth.num_ready} of the {sight.num_ready} workers; it does not grow "
+        "for that again until it has changed",
+    )
+
+
 def _calm(case: Case) -> PoolVerdict:
     memory, rules, now_s = case.memory, case.rules, case.now_s
     why = f"{in_words(case)}: one worker less is enough"
@@ -201,6 +218,6 @@ def _on_their_way(sight: RoleSight) -> str:
 
 def _held(sight: RoleSight) -> str:
     return (
-        f"{sight.num_held} of its workers held (cordoned or drained), and none is taken from beside "
-        "those; `splitserve uncordon` gives them back"
+        f"{sight.num_held} of its workers held (cordoned or drained), and none is taken from "
+        "beside those; `splitserve uncordon` gives them back"
     )

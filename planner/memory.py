@@ -6,6 +6,7 @@
     changed   a pool's size was changed last, by anybody, or was tried to be
     tried     this planner has tried to
     recent    pressures of the last looks, for where they go
+    growths   signals that the pools were made larger for, where they are as they were then
 
 Whoever has not looked for a while knows nothing of that time: what was over or calm begins anew.
 """
@@ -16,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from cluster.planner_options import PlanRules
-from planner.sight import RoleSight
+from planner.growth import Growth, Growths, still_known
+from planner.sight import HIGHEST, RoleSight
 
 TOLERANCE = 1.1
 """Times the target: a pressure below that is at it, as for a HorizontalPodAutoscaler."""
@@ -45,6 +47,7 @@ class Memory:
     tried_s: float | None = None
     recent: tuple[tuple[float, float], ...] = ()
     """Moments and pressures, the newest last."""
+    growths: Growths = field(default_factory=dict)
 
     def after(self, sight: RoleSight, rules: PlanRules, now_s: float) -> Memory:
         """With one look more."""
@@ -53,6 +56,11 @@ class Memory:
         is_same = not is_first and sight.is_settled == self.is_settled
         is_changed = not is_first and sizes != self.sizes
         over, calm = self._unbroken(rules, now_s)
+        recent = (
+            *(each for each in self.recent if now_s - each[0] <= _RECENT_S),
+            (now_s, sight.pressure.ratio),
+        )
+        ratios = [ratio for _, ratio in recent]
         return Memory(
             sizes=sizes,
             looked_s=now_s,
@@ -62,15 +70,21 @@ class Memory:
             standing_since_s=self.standing_since_s if is_same else now_s,
             changed_s=now_s if is_changed else self.changed_s,
             tried_s=self.tried_s,
-            recent=(
-                *(each for each in self.recent if now_s - each[0] <= _RECENT_S),
-                (now_s, sight.pressure.ratio),
-            ),
+            recent=recent,
+            growths=still_known(self.growths, sight.pressure.signal, ratios, sight.num_ready),
         )
 
     def tried(self, now_s: float) -> Memory:
         """After an order, whatever came of it: the next one waits as long."""
         return replace(self, changed_s=now_s, tried_s=now_s)
+
+    def grown(self, sight: RoleSight) -> Memory:
+        """After an order for more that was begun. What is beyond all measure is not remembered: by
+        it nobody could tell whether it has fallen."""
+        if sight.pressure.ratio >= HIGHEST:
+            return self
+        growth = Growth(sight.pressure.ratio, sight.num_ready)
+        return replace(self, growths={**self.growths, sight.pressure.signal: growth})
 
     def rested_s(self, now_s: float) -> float:
         """Since the last change was whole."""

@@ -13,14 +13,17 @@ from cluster.logs import get_logger
 from cluster.planner_options import PlanRules
 from cluster.scaling.scaler import ScaleRefused
 from planner.decision import Case, PoolVerdict, Stand, decide
+from planner.growth import Growth
 from planner.memory import Memory
 from planner.orders import SizeOrders
+from planner.outcome import OrderOutcome
 from planner.planner_metrics import PlannerMetrics
 from planner.pool_limits import PoolLimits
 from planner.sight import FleetEyes, FleetSight, RoleSight
 from protos.membership_pb2 import MemberState
 
 _log = get_logger("planner")
+_MAY_HAVE_GROWN = (OrderOutcome.BEGUN, OrderOutcome.UNKNOWN)
 
 
 class Planning:
@@ -43,6 +46,7 @@ class Planning:
         self._clock = clock
         self._memories: dict[str, Memory] = {}
         self._stands: dict[str, Stand] = {}
+        self._unhelped: dict[tuple[str, str], Growth] = {}
         self._blind_because: str | None = "it has not looked yet"
         self._missing: frozenset[str] = frozenset()
 
@@ -81,19 +85,34 @@ class Planning:
         self._metrics.seen(sight, verdict.stand)
         if verdict.pool:
             self._memories[sight.role] = memory.tried(now_s)
-            self._metrics.decided(verdict.pool, await self._orders.carry_out(verdict, members))
+            outcome = await self._orders.carry_out(verdict, members)
+            self._metrics.decided(verdict.pool, outcome)
+            if verdict.stand is Stand.GROWS and outcome in _MAY_HAVE_GROWN:
+                self._memories[sight.role] = self._memories[sight.role].grown(sight)
         else:
             await self._tell_stand(sight, verdict)
         self._stands[sight.role] = verdict.stand
 
     async def _tell_stand(self, sight: RoleSight, verdict: PoolVerdict) -> None:
         """Once, when it has changed; to operators where they alone can help."""
+        if verdict.stand is Stand.UNHELPED:
+            await self._tell_unhelped(sight, verdict)
+            return
         if self._stands.get(sight.role) is verdict.stand:
             return
         if verdict.stand is Stand.AT_MOST:
             await self._orders.tell(sight.role, f"does not grow: {verdict.why}")
         else:
             _log.info("stays", role=sight.role, stand=verdict.stand.value, why=verdict.why)
+
+    async def _tell_unhelped(self, sight: RoleSight, verdict: PoolVerdict) -> None:
+        """Once for each growth, however often its signal comes and goes."""
+        growth = self._memories[sight.role].growths[sight.pressure.signal]
+        about = (sight.role, sight.pressure.signal)
+        if self._unhelped.get(about) is growth:
+            return
+        self._unhelped[about] = growth
+        await self._orders.tell(sight.role, f"does not grow: {verdict.why}")
 
     def _is_blind(self, why: str) -> None:
         if self._blind_because != why:

@@ -21,7 +21,7 @@ from protos.membership_pb2 import MembersResponse, MemberState
 
 LIMIT_S = 5.0
 """For one router to answer."""
-_HIGHEST = 1000.0
+HIGHEST = 1000.0
 """Of a pressure: more is no more."""
 
 
@@ -145,7 +145,7 @@ def _fullest(answers: Sequence[MembersResponse]) -> list[MemberState]:
 
 
 def _bounded(ratio: float) -> float:
-    return _HIGHEST if math.isnan(ratio) else min(_HIGHEST, max(0.0, ratio))
+    return HIGHEST if math.isnan(ratio) else min(HIGHEST, max(0.0, ratio))
 
 
 def _held(answers: Iterable[MembersResponse]) -> frozenset[str]:

@@ -76,7 +76,7 @@ def cost_view(heard: RoutersHeard[RouterWork], prices: Prices, limit: int) -> Vi
     pools = [_pool_cost(pool, accounts, prices) for pool in sorted({a.pool for a in accounts})]
     tenants = totals_by_tenant(accounts)
     costs = {name: _cost_of_tenant(name, accounts, prices) for name in tenants}
-    missing = missing_of(heard, accounts, tenants)
+    missing = [*missing_of(heard, accounts, tenants), *_unknown_pools(prices, pools)]
     conclusion = conclusion_of(pools)
     data = {
         "routers": list(heard.answers),
@@ -126,6 +126,14 @@ def missing_of(
             "routers that ended or were not asked, given up early, or computed again"
         )
     return words
+
+
+def _unknown_pools(prices: Prices, pools: Sequence[PoolCost]) -> list[str]:
+    known = [pool.pool for pool in pools]
+    unknown = sorted(prices.keys() - set(known))
+    if not unknown:
+        return []
+    return [f"no pool is called {', '.join(unknown)}, of which a price is said: {', '.join(known)}"]
 
 
 def conclusion_of(pools: Sequence[PoolCost]) -> str:

@@ -36,7 +36,7 @@ class DeploymentsApi(Protocol):
         """Those with these labels."""
 
     async def patch_scale(self, pool: Object, replicas: int, *, is_dry_run: bool) -> None:
-        """Of one that was listed."""
+        """Of one that was listed; CHANGING where somebody has changed it since."""
 
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         """One that was listed, by a JSON patch: all of it or nothing."""
@@ -98,7 +98,8 @@ class ApiServer(DeploymentsApi):
             named["_content_type"] = "application/merge-patch+json"
         if is_dry_run:
             named["dry_run"] = "All"
-        body = {"spec": {"replicas": replicas}}
+        version = pool["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
         await self._called(call, name=pool["metadata"]["name"], body=body, **named)
 
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:

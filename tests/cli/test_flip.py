@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -171,3 +173,61 @@ async def test_who_is_interrupted_is_told_what_is_left_and_how_to_mend_it(
         await flip(scaler, asking(), Heard(scaler), roles=ROLES)
     said = capsys.readouterr().err
     assert "decode may keep a worker more" in said and "splitserve scale decode=1" in said
+
+
+class Signalled(Crowded):
+    """A signal comes as the order `at` is given, of those that are no trials."""
+
+    at = 0
+    number = signal.SIGTERM
+
+    async def scale(self, order: ScaleOrder) -> ScalePlan:
+        plan = await super().scale(order)
+        done = [each for each in self.given if not each.is_dry_run]
+        if not order.is_dry_run and len(done) == self.at + 1:
+            os.kill(os.getpid(), self.number)
+            await asyncio.Event().wait()
+        return plan
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("at", "goes_first", "told", "remedy"),
+    [
+        (0, False, "decode may keep a worker more", "splitserve scale decode=1"),
+        (1, False, "prefill-1 may have stayed", "splitserve scale decode=1"),
+        (0, True, "prefill-1 goes, or has gone", "splitserve scale decode=2"),
+        (1, True, "prefill-1 has gone, and no decode worker is", "splitserve scale decode=2"),
+    ],
+)
+async def test_a_signal_is_heard_as_ctrl_c_is(
+    number: signal.Signals,
+    at: int,
+    goes_first: bool,
+    told: str,
+    remedy: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scaler = Signalled(most=4)
+    scaler.at, scaler.number = at, number
+    before = signal.getsignal(number)
+    with pytest.raises(typer.Exit) as end:
+        await flip(scaler, replace(asking(), goes_first=goes_first), Heard(scaler), roles=ROLES)
+    assert end.value.exit_code == 128 + number
+    said = capsys.readouterr().err
+    assert told in said and remedy in said
+    assert signal.getsignal(number) is before
+
+
+async def test_who_is_started_to_ignore_a_hangup_ignores_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        scaler = Crowded(most=4)
+
+        async def hung_up(starting: Sequence[str]) -> bool:
+            os.kill(os.getpid(), signal.SIGHUP)
+            return True
+
+        assert await flip(scaler, asking(), hung_up, roles=ROLES) is ExitCode.OK
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -10,6 +10,7 @@ import typer
 
 from cli.exit_code import ExitCode
 from cli.scale import ScaleRequest, scale, sizes_of
+from cluster.errors import WorkerLost
 from cluster.scaling.pool_members import least_to_lose
 from cluster.scaling.scaler import (
     PoolState,
@@ -121,6 +122,34 @@ async def test_a_refusal_of_one_pool_leaves_both_as_they_are(
     assert "refused (gpus): there are 2" in capsys.readouterr().err
     assert await scale(scaler, asking(encode=1)) is ExitCode.REFUSED
     assert await scale(scaler, asking(decode=0)) is ExitCode.REFUSED
+
+
+@dataclass
+class Later(PlayedScaler):
+    """The second order, that is no trial, fails."""
+
+    failure: Exception = field(default_factory=lambda: WorkerLost("the supervisor is gone"))
+
+    async def scale(self, order: ScaleOrder) -> ScalePlan:
+        if order.pool == "decode" and not order.is_dry_run:
+            raise self.failure
+        return await super().scale(order)
+
+
+@pytest.mark.parametrize(
+    "failure", [ScaleRefused(RefusalReason.CHANGING, "on its way"), WorkerLost("gone")]
+)
+async def test_what_was_begun_before_a_refusal_is_said_with_how_to_go_on(
+    failure: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scaler = Later(failure=failure)
+    assert await scale(scaler, asking(prefill=2, decode=3)) is ExitCode.FAILED
+    said = capsys.readouterr().err
+    assert "begun: prefill from 1 to 2; decode not" in said
+    assert "splitserve scale decode=3, to go on, or splitserve scale prefill=1" in said
+    assert "refused" not in said
+    only = Later(failure=ScaleRefused(RefusalReason.CHANGING, "on its way"))
+    assert await scale(only, asking(decode=3)) is ExitCode.REFUSED
 
 
 async def test_without_consent_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,14 @@ from cluster.masking import Mask, is_secret_name, secrets_of
         ("password=ab,cd next", "password=*** next"),
         ('"password": "a\\"b", "c": 1', '"password": "***", "c": 1'),
         ('"password": "cut of', '"password": "***"'),
+        ("OTEL_EXPORTER_OTLP_HEADERS=x-key=V,b=W next", "OTEL_EXPORTER_OTLP_HEADERS=*** next"),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS: a=V, b=W", "OTEL_EXPORTER_OTLP_TRACES_HEADERS: ***"),
+        ('"otlp_headers": "x-honeycomb-team=V"', '"otlp_headers": "***"'),
+        (
+            "- name: OTEL_EXPORTER_OTLP_HEADERS\n  value: k=V",
+            "- name: OTEL_EXPORTER_OTLP_HEADERS\n  value: ***",
+        ),
+        ("num_headers_read=3 headers=2", "num_headers_read=3 headers=2"),
     ],
 )
 def test_a_text(text: str, masked: str) -> None:
@@ -72,6 +80,13 @@ def test_data_keeps_its_shape() -> None:
         "token_file": "/a",
         "list": [{"password": "***"}],
     }
+
+
+def test_headers_of_an_exporter_are_masked_whole_and_wherever_their_text_stands() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_HEADERS": "x-team=abcdef,y=2"}
+    assert list(secrets_of(environ)) == ["x-team=abcdef,y=2"]
+    assert Mask().data(environ) == {"OTEL_EXPORTER_OTLP_HEADERS": "***"}
+    assert Mask(secrets_of(environ)).text("sent x-team=abcdef,y=2 off") == "sent *** off"
 
 
 def test_secrets_of_an_environment_are_values_of_secret_names_and_userinfo() -> None:

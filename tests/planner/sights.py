@@ -45,12 +45,14 @@ def sight(
     )
 
 
-def seen_for(seconds: float, seen: RoleSight, memory: Memory | None = None) -> Memory:
-    """After looks that long, all alike; the last at LONG_S."""
+def seen_for(
+    seconds: float, seen: RoleSight, memory: Memory | None = None, *, until_s: float = LONG_S
+) -> Memory:
+    """After looks that long, all alike."""
     memory = memory or Memory()
     num_looks = int(seconds / LOOK_S)
     for turn in range(num_looks, -1, -1):
-        memory = memory.after(seen, RULES, LONG_S - turn * LOOK_S)
+        memory = memory.after(seen, RULES, until_s - turn * LOOK_S)
     return memory
 
 

@@ -80,9 +80,7 @@ def test_what_somebody_else_changes_counts_as_a_change() -> None:
     assert found.stand is Stand.RESTING
 
 
-def test_that_a_held_worker_keeps_its_pool_from_shrinking_is_said_and_calm_begins_after_it() -> (
-    None
-):
+def test_a_held_worker_keeps_its_pool_from_shrinking_and_calm_begins_after_it() -> None:
     held = sight(0.0, pool(wanted=3), held=1)
     assert "1 of its workers held (cordoned or drained)" in verdict(held, 900).why
     memory = seen_for(900, held).after(sight(0.0, pool(wanted=3)), RULES, LONG_S + 5)

@@ -232,3 +232,25 @@ async def test_a_fault_of_its_own_is_not_taken_for_a_silent_router() -> None:
     routers = Routers("127.0.0.1:1", World(dialer=PlayedDialer(PlayedRouter())))
     with pytest.raises(ZeroDivisionError):
         await routers.each(ask)
+
+
+async def test_that_more_workers_have_not_helped_is_told_once() -> None:
+    bench = Bench()
+    bench.router.ratio = 1.0
+    await bench.looks(60)
+    assert [order.size for order in bench.scaler.orders] == [2]
+    grown, unhelped = (words for _, words in bench.router.told)
+    assert grown.startswith("from 1 to 2, begun") and "more workers have not helped" in unhelped
+    bench.router.ratio = 0.0
+    await bench.looks(1)
+    bench.router.ratio = 1.0
+    await bench.looks(20)
+    assert len(bench.router.told) == 2
+
+
+async def test_an_order_that_is_refused_is_no_growth_that_has_not_helped() -> None:
+    bench = Bench()
+    bench.router.ratio = 1.0
+    bench.scaler.refusal = ScaleRefused(RefusalReason.GPUS, "all 8 are taken")
+    await bench.looks(60)
+    assert bench.counted("stand", role="prefill", stand="unhelped") == 0

@@ -35,6 +35,8 @@ class Pool:
     busy_s: float = 0.0
     busy_before_s: float = 0.0
     wanted: int = 1
+    step_ratio: float | None = None
+    """Of decode steps to their budget, however few sequences there are; None: no such signal."""
 
     def second(self, now_s: float, rate: float) -> None:
         self.starting = [due_s for due_s in self.starting if due_s > now_s]
@@ -58,7 +60,7 @@ class Pool:
         seen = RoleSight(
             role="prefill",
             pools=(state,),
-            pressure=HighestSignal("wait", min(1000.0, self.wait_s / BUDGET_S)),
+            pressure=self._pressure(),
             num_seen=self.wanted,
             num_in_line=0,
             busy_share=0.0,
@@ -69,13 +71,23 @@ class Pool:
         verdict = decide(Case(seen, self.memory, LIMITS, RULES, now_s))
         if verdict.pool:
             self.memory = self.memory.tried(now_s)
+            if verdict.size > self.wanted:
+                self.memory = self.memory.grown(seen)
             self.starting += [now_s + START_S] * max(0, verdict.size - self.wanted)
             self.wanted = verdict.size
             self.sizes.append((now_s, verdict.size))
 
+    def _pressure(self) -> HighestSignal:
+        wait = self.wait_s / BUDGET_S
+        if self.step_ratio is not None and self.step_ratio > wait:
+            return HighestSignal("inter_token", self.step_ratio)
+        return HighestSignal("wait", min(1000.0, wait))
 
-def run(rate_at: Callable[[float], float], length_s: int) -> Pool:
-    pool = Pool()
+
+def run(
+    rate_at: Callable[[float], float], length_s: int, *, step_ratio: float | None = None
+) -> Pool:
+    pool = Pool(step_ratio=step_ratio)
     for now in range(length_s):
         pool.second(float(now), rate_at(float(now)))
         if now % int(RULES.look_interval_s) == 0:
@@ -124,3 +136,17 @@ def test_a_load_beyond_the_most_ends_at_the_most() -> None:
     pool = run(lambda now_s: 200.0, 1800)
     assert pool.wanted == 8
     assert max(size for _, size in pool.sizes) == 8
+
+
+@pytest.mark.parametrize("ratio", [0.8, 0.9, 3.0])
+def test_steps_that_are_long_however_few_sequences_there_are_make_it_grow_once(
+    ratio: float,
+) -> None:
+    pool = run(lambda now_s: 3.0, 7200, step_ratio=ratio)
+    assert [size for _, size in pool.sizes] == [2]
+
+
+def test_beside_steps_that_are_always_long_a_line_still_gets_its_workers() -> None:
+    rate = PROMPTS_A_SECOND * 3.5
+    pool = run(lambda now_s: 3.0 if now_s < 1800 else rate, 5400, step_ratio=0.9)
+    assert 4 <= pool.wanted <= 8 and pool.wait_s < BUDGET_S, pool.sizes

@@ -52,7 +52,9 @@ def test_the_variable_is_a_price_and_the_flag_wins() -> None:
     assert prices_of(None, {}) == {}
 
 
-@pytest.mark.parametrize("said", ["gpu=2", "prefill", "prefill=", "decode=-1", "decode=nan", "=1"])
+@pytest.mark.parametrize(
+    "said", ["GPU=2", "a b=2", "-a=2", "prefill", "prefill=", "decode=-1", "decode=nan", "=1"]
+)
 def test_what_is_no_price_is_refused(said: str) -> None:
     with pytest.raises(typer.BadParameter, match="prefill|price"):
         prices_of(said, {})
@@ -63,6 +65,16 @@ def test_a_pool_without_a_price_is_left_out_of_the_money_and_said(
 ) -> None:
     shown = run(monkeypatch, FakeRouter(), "cost", "--price", "prefill=3.6").stdout
     assert shown.strip().endswith("2.70 of 3.60 were paid for idle time, without decode")
+
+
+def test_a_named_pool_has_its_price_and_one_that_is_not_there_is_said() -> None:
+    work = fleet_watch_pb2.WorkerTime(worker_id="w", role="decode", pool="h100", known_s=3600.0)
+    told = fleet_watch_pb2.WorkResponse(workers=[work])
+    heard = RoutersHeard({"r1:1": RouterWork(told, 1)}, {})
+    view = cost_view(heard, prices_of("h100=2.5,h200=4"), 20)
+    text = view.text("table")
+    assert "2.50 of 2.50 were paid for idle time" in text
+    assert "no pool is called h200, of which a price is said: h100" in text
 
 
 def test_what_a_router_that_is_away_knew_is_said_to_be_missing() -> None:
@@ -92,7 +104,7 @@ def test_a_fleet_without_workers_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("words", "failure", "code"),
     [
-        (("--price", "gpu=1"), None, 2),
+        (("--price", "GPU=1"), None, 2),
         (("--limit", "0"), None, 2),
         ((), WorkerLost("gone"), 3),
         ((), NotAllowed("no token"), 4),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.scaling.kubernetes import KubernetesScaler
+from cluster.scaling.kubernetes import KubernetesScaler, pool_of, selector_of
 from cluster.scaling.kubernetes_api import DELETION_COST, ApiServer
 from cluster.scaling.scaler import RefusalReason, ScaleOrder, ScaleRefused
 from tests.cli.test_scale_on_kubernetes import RBAC, Release
@@ -111,3 +111,20 @@ async def test_who_may_not_patch_pods_is_told_so_before_anything_is_scaled(relea
     with pytest.raises(ScaleRefused, match="cannot patch"):
         await scale(release, release.user(PODS | {"verbs": ["get"]}, POOLS, SCALES), named)
     assert release.spec("prefill")["replicas"] == 2
+
+
+async def test_a_pool_that_was_changed_since_it_was_listed_is_not_scaled(release: Ready) -> None:
+    from kubernetes.aio import config
+
+    kubeconfig = release.user(POOLS, SCALES)
+    client = await config.new_client_from_config(config_file=str(kubeconfig))
+    api = ApiServer("default", client)
+    try:
+        pools = {pool_of(each): each for each in await api.pools(selector_of("chat"))}
+        await api.patch_scale(pools["prefill"], 5, is_dry_run=False)
+        with pytest.raises(ScaleRefused) as refusal:
+            await api.patch_scale(pools["prefill"], 1, is_dry_run=False)
+    finally:
+        await api.close()
+    assert refusal.value.reason is RefusalReason.CHANGING
+    assert release.spec("prefill")["replicas"] == 5
