@@ -146,8 +146,8 @@ async def test_tenants_do_not_meet_in_a_servers_cache(tmp_path: Path) -> None:
 async def test_at_a_server_that_reads_from_others_a_pick_finds_nothing_that_was_read() -> None:
     async with behind(1, role="decode") as router:
         key = router.plane.fleet.with_role(Role.DECODE)[0].key
-        server = router.plane.vllm.server_of(key)
-        assert server is not None
+        fleet = router.plane._vllm
+        assert fleet is not None and (server := fleet.server_of(key)) is not None
         salts = []
         for _ in range(2):
             async with gateway_call(router.picker) as call:
