@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cluster.common_options import VllmOptions
 from cluster.config import RouterOptions
 from cluster.errors import ConfigError
+from cluster.identity import Role
 from cluster.locks import check_router
 from protos import ext_proc_pb2 as wire
 from router.picker.picker_port import SERVICE_NAME
@@ -140,6 +141,21 @@ async def test_tenants_do_not_meet_in_a_servers_cache(tmp_path: Path) -> None:
                 await call.ask(BODY, head={"authorization": f"Bearer {secret_of(tenant)}"})
                 salts.append(msgspec.json.decode(await call.rest_of_body())["cache_salt"])
         assert salts[0] == salts[2] != salts[1]
+
+
+async def test_at_a_server_that_reads_from_others_a_pick_finds_nothing_that_was_read() -> None:
+    async with behind(1, role="decode") as router:
+        key = router.plane.fleet.with_role(Role.DECODE)[0].key
+        fleet = router.plane._vllm
+        assert fleet is not None and (server := fleet.server_of(key)) is not None
+        salts = []
+        for _ in range(2):
+            async with gateway_call(router.picker) as call:
+                await call.ask(BODY)
+                salts.append(msgspec.json.decode(await call.rest_of_body())["cache_salt"])
+            assert not salts[-1].endswith(server.salt_end)
+            server.doubt_cache()
+        assert salts[0] == salts[1] and salts[0].endswith(server.passed_end)
 
 
 async def test_who_shows_no_key_or_asks_for_more_than_generations_is_refused(

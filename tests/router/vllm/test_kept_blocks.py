@@ -47,6 +47,16 @@ def test_belief_ends_with_the_lease() -> None:
     assert handoff.belief is Belief.TOO_LATE
 
 
+def test_what_happens_after_their_readers_first_word_makes_no_belief_worse() -> None:
+    clock = ManualClock()
+    handoff = handoff_at(clock)
+    clock.advance(LEASE_S / 2)
+    handoff.freeze()
+    clock.advance(LEASE_S)
+    handoff.freeze()
+    assert handoff.belief is Belief.DOUBTFUL
+
+
 def test_a_counter_that_moved_or_is_not_told_acquits_nobody() -> None:
     handoff = handoff_at(ManualClock(), late_reads=4)
     assert not handoff.was_late(4)
