@@ -53,7 +53,7 @@ def test_a_fleet_of_prefill_workers_alone_makes_transformers_embeddings(
             answer = client.embeddings.create(model="smollm2", input=TEXTS, **chosen)
             assert_equal(answer.data, reference, "last")
         cached = answer.usage.model_dump()["prompt_tokens_details"]["cached_tokens"]
-        assert cached > 300
+        assert cached > 200  # of the two long ones one may be asked of another worker
         cut = client.embeddings.create(model="smollm2", input=TEXTS, dimensions=64, **chosen)
         assert_equal(cut.data, reference, "last", 64)
 
