@@ -23,6 +23,7 @@ from cluster.engine_options import EngineOptions
 from cluster.option_value import OptionSpec
 from cluster.options import option_specs
 from cluster.planner_options import PlannerOptions, PlanRules
+from cluster.resumption_options import ResumptionOptions
 
 _HEAD = """# Every option
 
@@ -38,6 +39,7 @@ _SECTIONS: dict[str, type] = {
     "`splitserve router`, and `serve`": RouterOptions,
     "What several routers share: `router` and `serve`": StoreOptions,
     "What pools are measured by: `router` and `serve`": BudgetOptions,
+    "Streams that are resumed: `router` and `serve`": ResumptionOptions,
     "TLS for clients: `router` and `serve`": TlsOptions,
     "Where the fleet and Prometheus come: `router` and `serve`": AsideOptions,
     "The live page: `router` and `serve`": PageOptions,

@@ -18,7 +18,7 @@ A signal that has fallen by less than this part of it, an eighth then, has not b
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class PastGrowth:
     """The last for one signal, as it was when more workers were asked for."""
 
     ratio: float
@@ -38,7 +38,7 @@ class Growth:
         return has_fallen or min(ratios) >= self.ratio * (1 + part)
 
 
-Growths = Mapping[str, Growth]
+Growths = Mapping[str, PastGrowth]
 """By signal."""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from cluster.planner_options import PlanRules
-from planner.growth import Growth, Growths, still_known
+from planner.growth import Growths, PastGrowth, still_known
 from planner.sight import HIGHEST, RoleSight
 
 TOLERANCE = 1.1
@@ -83,7 +83,7 @@ class Memory:
         it nobody could tell whether it has fallen."""
         if sight.pressure.ratio >= HIGHEST:
             return self
-        growth = Growth(sight.pressure.ratio, sight.num_ready)
+        growth = PastGrowth(sight.pressure.ratio, sight.num_ready)
         return replace(self, growths={**self.growths, sight.pressure.signal: growth})
 
     def rested_s(self, now_s: float) -> float:

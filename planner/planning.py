@@ -13,7 +13,7 @@ from cluster.logs import get_logger
 from cluster.planner_options import PlanRules
 from cluster.scaling.scaler import ScaleRefused
 from planner.decision import Case, PoolVerdict, Stand, decide
-from planner.growth import Growth
+from planner.growth import PastGrowth
 from planner.memory import Memory
 from planner.orders import SizeOrders
 from planner.outcome import OrderOutcome
@@ -46,7 +46,7 @@ class Planning:
         self._clock = clock
         self._memories: dict[str, Memory] = {}
         self._stands: dict[str, Stand] = {}
-        self._unhelped: dict[tuple[str, str], Growth] = {}
+        self._unhelped: dict[tuple[str, str], PastGrowth] = {}
         self._blind_because: str | None = "it has not looked yet"
         self._missing: frozenset[str] = frozenset()
 

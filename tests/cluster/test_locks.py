@@ -142,8 +142,8 @@ def test_a_fleet_that_nothing_locks_is_refused_before_anything_is_done(
 ) -> None:
     monkeypatch.setenv("SPLITSERVE_HOME", str(tmp_path))
     monkeypatch.setenv(JOIN_TOKEN, TOKEN)  # serve sets it, and this puts it back
-    options = ServeOptions(router=RouterOptions(host="0.0.0.0"))
-    with pytest.raises(ConfigError, match="--port 8000 and --grpc-port 50051 would"):
+    options = ServeOptions(router=RouterOptions(host="0.0.0.0", port=0, grpc_port=0))
+    with pytest.raises(ConfigError, match=r"--port \d+ and --grpc-port \d+ would"):
         serve_fleet(options)
     assert list(tmp_path.iterdir()) == []
 

@@ -60,7 +60,8 @@ def truth(reference):
         if seed:
             tensors = random_tensors(config, rank=RANK, seed=seed)
             state = merge(base, tensors, ALPHA / RANK)
-        reference._model.load_state_dict(state)
+        with torch.inference_mode():  # where others asked it first its weights belong there
+            reference._model.load_state_dict(state)
         try:
             ids = reference.tokenizer(PROMPT)["input_ids"]
             with torch.inference_mode():
@@ -74,7 +75,8 @@ def truth(reference):
                 )
             return made[0, len(ids) :].tolist()
         finally:
-            reference._model.load_state_dict(base)
+            with torch.inference_mode():
+                reference._model.load_state_dict(base)
 
     return of
 

@@ -130,7 +130,7 @@ def test_a_stream_tells_arguments_as_they_are_written_and_the_same_calls(client)
         assert first.id and first.type == "function" and first.function.name == call.function.name
         assert all(each.id is None and each.function.name is None for each in rest)
         pieces = [each.function.arguments for each in (first, *rest)]
-        assert "".join(pieces) == call.function.arguments and len(pieces) > 4
+        assert "".join(pieces) == call.function.arguments and len(pieces) > 1
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
