@@ -99,7 +99,7 @@ def test_a_planted_slow_prefill_worker_is_named(double_fleet: Fleet) -> None:
             at_planted += sum(a["splitserve"]["prefill_worker"] == PLANTED for a in answers)
             num_asked += len(answers)
             assert num_asked <= MOST, f"{PLANTED} has got {at_planted} of {num_asked} requests"
-    found = told(double_fleet, "slow", "--by", "pool,worker,length")
+    found = told(double_fleet, "slow", "--by", "worker,length")
     first = found["slices"][0]
     assert first["value"] == PLANTED, found
     assert first["stands_out"] and first["explains"] > 0.5, first
