@@ -35,6 +35,14 @@ class Asked:
 
 async def failure_of(probe: Object, asked: Asked) -> str:
     """What is wrong; "" if nothing is. Never longer than the probe's `timeoutSeconds`."""
+    wrong = await _failure_of(probe, asked)
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():  # a container that ends as it is asked hides it
+        raise asyncio.CancelledError
+    return wrong
+
+
+async def _failure_of(probe: Object, asked: Asked) -> str:
     try:
         async with asyncio.timeout(probe.get("timeoutSeconds", 1)):
             return await _ask(probe, asked)
