@@ -2,8 +2,8 @@
 thread, and waited for as long as a step may.
 
     after a step    look ahead: of each sequence that goes on, as soon as its last token is known
-    before a plan   settle: what is there; who has missed a step, or is watched, is held until its
-                    mask is there
+    before a plan   settle: what is there, waited for where tokens are often forced; who has missed
+                    a step, or is watched, is held until its mask is there
     after the plan  begin: prompts that end, and rows of drafts
     forward, take   held: those whose mask is not there; the others go on without them
 """
@@ -31,7 +31,7 @@ from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker
 from engine.step.batch.step_work import Span
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
-from engine.step.mask_waits import MaskWaits
+from engine.step.mask_waits import ForcedShare, MaskWaits
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -62,6 +62,7 @@ class Masking:
         self.waits = MaskWaits()
         self.drafts = False
         """Tokens that are forced are looked for, as sequences are drafted for."""
+        self._forced = ForcedShare()
         self._left_s = 0.0
         self._under_way: dict[Sequence, MaskedRow] = {}
         self._missed: set[Sequence] = set()
@@ -97,7 +98,8 @@ class Masking:
         """Before a plan: takes what is there."""
         self._left_s = self.waits.step_s
         fresh = self._under_way.keys() - self._missed
-        self._wait(fresh, min(self._left_s, self.waits.plan_s))
+        if self.drafts and self._forced.value >= self.waits.least_forced * len(fresh):
+            self._wait(fresh, min(self._left_s, self.waits.plan_s))
         self._collect()
 
     def is_held(self, sequence: Sequence) -> bool:
@@ -119,6 +121,7 @@ class Masking:
     def take(self, spans: Ordered[Span]) -> AbstractSet[Sequence]:
         """Once the logits of the spans are there that have begun. Returns whose masks are not:
         these wait for another step."""
+        self._collect()
         waiting = self._not_ready(self._masked)
         if waiting:
             self._wait(waiting, self._left_s)
@@ -209,9 +212,7 @@ class Masking:
         constraint = sequence.constraint
         if constraint is None:
             return False
-        return constraint.error is not None or constraint.has_outlook(
-            len(sequence.token_ids) - sequence.num_prompt
-        )
+        return constraint.error is not None or constraint.has_outlook(sequence.num_generated)
 
     def _not_ready(self, sequences: list[Sequence]) -> list[Sequence]:
         drafted = self._drafted
@@ -270,16 +271,17 @@ class Masking:
             if row.job in causes:
                 del self._under_way[sequence]
                 self._missed.discard(sequence)
-                _note(row, causes[row.job])
+                self._note(row, causes[row.job])
 
-
-def _note(row: MaskedRow, cause: BaseException | None) -> None:
-    """What came of it."""
-    if cause is not None:
-        _LOG.error("masks could not be made; their requests end", exc_info=cause)
-        row.constraint.fail("the answer's grammar cannot be followed further: its mask failed")
-    elif row.constraint.error is None:
-        row.constraint.outlook = row.outlook()
+    def _note(self, row: MaskedRow, cause: BaseException | None) -> None:
+        """What came of it."""
+        if cause is not None:
+            _LOG.error("masks could not be made; their requests end", exc_info=cause)
+            row.constraint.fail("the answer's grammar cannot be followed further: its mask failed")
+        elif row.constraint.error is None:
+            row.constraint.outlook = row.outlook()
+            if row.most_forced:
+                self._forced.note(is_forced=bool(row.forced))
 
 
 def _is_masked(request: Request) -> bool:

@@ -96,7 +96,8 @@ class MaskMaker:
         for row in rows:
             if not row.draft:
                 row.constraint.catch_up(row.new)
-        self._fill([row for row in rows if row.constraint.error is None])
+        if sound := [row for row in rows if row.constraint.error is None]:
+            self._fill(sound)
         for row in rows:
             row.constraint.check()
         took_s = self._clock() - began_s
@@ -112,13 +113,12 @@ class MaskMaker:
         if drafted:
             self._fill_drafted(drafted)
         if others:
-            bits = self._fill_each(others)
-            may_be_forced = np.count_nonzero(bits, axis=1) == 1
-            for row, may_be in zip(others, may_be_forced.tolist(), strict=True):
-                if may_be and row.most_forced:
+            self._fill_each(others)
+            for row in others:
+                if row.most_forced:
                     self._force(row)
 
-    def _fill_each(self, rows: list[MaskedRow]) -> Bits:
+    def _fill_each(self, rows: list[MaskedRow]) -> None:
         """In one call where cores are free. Beside a team of kernels on all of them, more threads
         than this one make 16 streams 3 % slower: the team waits at its barriers for each."""
         bits = np.empty((len(rows), self._num_words), dtype=np.int32)
@@ -128,11 +128,9 @@ class MaskMaker:
         else:
             start, num_bytes = bits.ctypes.data, bits.strides[0]
             for i, row in enumerate(rows):
-                matcher = row.constraint.matcher
-                matcher.unsafe_compute_mask_ptr(start + i * num_bytes, num_bytes)
+                row.constraint.matcher.unsafe_compute_mask_ptr(start + i * num_bytes, num_bytes)
         for row, mask in zip(rows, bits, strict=True):
             row.masks = [mask]
-        return bits
 
     def _fill_drafted(self, rows: list[MaskedRow]) -> None:
         """All rows of a verification in one call; the grammars are where they were afterwards."""
@@ -199,8 +197,8 @@ def _step_back() -> None:
 
 def only_token(mask: Bits) -> int | None:
     """The one that the mask allows; None: there are more, or none."""
-    words = np.flatnonzero(mask)
-    if len(words) != 1:
+    if np.count_nonzero(mask) != 1:
         return None
+    words = np.flatnonzero(mask)
     word = int(mask[words[0]]) & 0xFFFFFFFF
     return None if word & (word - 1) else int(words[0]) * _WORD_BITS + word.bit_length() - 1

@@ -47,6 +47,9 @@ def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watche
     ):
         engine.step()
     masking = engine.masking
+    for row in masking._under_way.values():
+        assert row.job is not None
+        row.job.result(60.0)
     masking.settle()
     masking.waits = MaskWaits(plan_s=0.001, step_s=0.004, lone_s=0.0)
     masking._clock = clock
