@@ -65,7 +65,7 @@ class RunPlaces:
         end, slot = len(text), run_hash >> (_WORD_BITS - self._bits)
         head = place = self._heads[slot]
         self._heads[slot] = end
-        found = self._find(place, end)
+        found = self._find(place, end) if place else None
         if end < WINDOW_TOKENS:
             before.append(head)
         else:
@@ -88,15 +88,15 @@ class RunPlaces:
         self._chain(hashes, places)
 
     def _find(self, place: int, end: int) -> int | None:
-        text, length = self._text, self._length
-        run = text[end - length :]
+        text, before, length = self._text, self._before, self._length
+        last, start = text[-1], end - length
         oldest = max(length, end - WINDOW_TOKENS + 1)
         for _ in range(_MAX_HOPS):
             if place < oldest:
                 return None
-            if text[place - length : place] == run:
+            if text[place - 1] == last and text[place - length : place] == text[start:]:
                 return place
-            place = self._before[place & _RING]
+            place = before[place & _RING]
         return None
 
     def _chain(self, hashes: Hashes, places: npt.NDArray[np.int32]) -> None:
