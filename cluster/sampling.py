@@ -15,6 +15,8 @@ from cluster.errors import InvalidRequest
 from cluster.grammar import Grammar
 
 MAX_CHOICES = 16
+LEAST_REPETITION_PENALTY = 2.0**-7
+"""Logits are divided by it: a smaller one could make them larger than any float."""
 MAX_LOGPROBS = 20
 MAX_STOP_TOKEN_IDS = 64
 LONGEST_WRITTEN = 10**30
@@ -64,7 +66,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _between("top_k", self.top_k, 0, vocab_size)
         _between("top_p", self.top_p, 0.0, 1.0, low_open=True)
         _between("min_p", self.min_p, 0.0, 1.0)
-        _between("repetition_penalty", self.repetition_penalty, 0.0, 10.0, low_open=True)
+        _between("repetition_penalty", self.repetition_penalty, LEAST_REPETITION_PENALTY, 10.0)
         _between("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _between("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _between("max_tokens", self.max_tokens, 1, 2**31)
