@@ -3,9 +3,10 @@
     python -m benchmarks.bench_draft_model [--threads 2] [--rounds 3] [--tokens 128] [--json PATH]
 
 A target and a draft of a few of its layers are made of SmolLM2 (draft_models.py); `self` is the
-target as its own draft, which can hardly pay: what it costs to know that. Of each pair two engines,
-with and without, take turns. All answers are compared: a token that differs is an error. Figures
-are time per token with drafts over time without.
+target as its own draft, which can hardly pay: what it costs to know that. Of each pair three
+engines take turns: without drafts, with prompt lookup alone, and with the model beside it. Answers
+are sampled: greedily these models repeat themselves, and lookup has it all. All answers are
+compared: a token that differs is an error. Figures are time per token over time without drafts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from engine.step.engine import Engine
 
 NEVER_SLOWER = 1.02
 LAYERS, DAMPING = 3, 0.15
+TEMPERATURE = 1.0
 
 
 def main() -> int:
@@ -59,6 +61,7 @@ def _engines(target: Path, draft: Path, num_threads: int) -> dict[str, Engine]:
     options = OfflineSetup(num_threads=num_threads).options
     return {
         "off": Engine(replica, replace(options, speculation="off")),
+        "ngram": Engine(replica, replace(options, speculation="ngram")),
         "drafts": Engine(replica, replace(options, speculation=str(draft))),
     }
 
@@ -71,17 +74,23 @@ def _round(
     work = [prompts[i % len(prompts)] for i in range(len(prompts) if streams == 1 else 2 * streams)]
     for number, batch in enumerate([[prompt] for prompt in work] if streams == 1 else [work]):
         for way in list(engines)[:: 1 if number % 2 else -1]:
-            taken[way].add(answered(engines[way], batch, max_tokens, streams=streams))
-    if taken["off"].texts != taken["drafts"].texts:
+            done = answered(
+                engines[way], batch, max_tokens, streams=streams, temperature=TEMPERATURE
+            )
+            taken[way].add(done)
+    if any(each.texts != taken["off"].texts for each in taken.values()):
         raise RuntimeError("answers with drafts differ from those without")
     return taken
 
 
 def _rows(name: str, streams: int, rounds: list[dict[str, Taken]]) -> list[Row]:
     what = f"{name}, {streams} stream{'s' if streams > 1 else ''}"
-    ratios = [one["drafts"].ms_per_token / one["off"].ms_per_token for one in rounds]
-    rows = [median_row(f"{what}: time with drafts / without", ratios, "x", goal=NEVER_SLOWER)]
-    for way in ("off", "drafts"):
+    rows = []
+    for way, name in (("drafts", "with drafts"), ("ngram", "with lookup alone")):
+        ratios = [one[way].ms_per_token / one["off"].ms_per_token for one in rounds]
+        goal = NEVER_SLOWER if way == "drafts" else None
+        rows.append(median_row(f"{what}: time {name} / without", ratios, "x", goal=goal))
+    for way in ("off", "ngram", "drafts"):
         values = [one[way].ms_per_token for one in rounds]
         rows.append(median_row(f"{what}, {way}", values, "ms per token"))
     drafted = [one["drafts"] for one in rounds]

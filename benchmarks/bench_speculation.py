@@ -74,11 +74,16 @@ def prompts_of(texts: tuple[str, ...]) -> list[list[int]]:
 
 
 def answered(
-    engine: Engine, prompts: list[list[int]], max_tokens: int, *, streams: int = 1
+    engine: Engine,
+    prompts: list[list[int]],
+    max_tokens: int,
+    *,
+    streams: int = 1,
+    temperature: float = 0.0,
 ) -> Taken:
-    """Greedy, until the model ends them; `streams` at once, each with the next prompt when it is
-    done. Steps count in which all streams decode and nobody computes a prompt."""
-    bodies = [_request(str(i), prompt, max_tokens) for i, prompt in enumerate(prompts)]
+    """Each with a seed of its own, until the model ends them; `streams` at once, each with the next
+    prompt when it is done. Steps count in which all streams decode and nobody computes a prompt."""
+    bodies = [_request(i, prompt, max_tokens, temperature) for i, prompt in enumerate(prompts)]
     done = {body.request_id: Completion() for body in bodies}
     waiting, taken = bodies[::-1], Taken()
     while waiting or not all(each.ended for each in done.values()):
@@ -107,11 +112,11 @@ def _step(engine: Engine, done: dict[str, Completion], taken: Taken) -> None:
     collect(frame, done)
 
 
-def _request(name: str, prompt: list[int], max_tokens: int) -> GenerateRequest:
+def _request(seed: int, prompt: list[int], max_tokens: int, temperature: float) -> GenerateRequest:
     return GenerateRequest(
-        request_id=name,
+        request_id=str(seed),
         token_ids=prompt,
-        sampling=SamplingParams(max_tokens=max_tokens, temperature=0.0),
+        sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed),
         cache_root=bytes(16),
         timeout_ms=600_000.0,
     )
