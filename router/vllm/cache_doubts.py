@@ -119,9 +119,9 @@ class CacheDoubts:
     async def goes_on(self, answer: BegunAnswer) -> None:
         """More of it has come. Raises OthersLateRead where that may be made of blocks that another
         request read late; waits for nothing where there is no read that it could find so."""
-        reads = self._reads_found_by(answer)
+        reads = self._reads_found_by(answer, now_s := self._clock())
         if not reads:
-            answer.heard_s = self._clock()
+            answer.heard_s = now_s
         elif await self._answers.may_be_anew(answer, reads):
             await self._ask_about_others(answer.beginning.salt_end)
             if not self._answers.late_among(reads):
@@ -175,10 +175,10 @@ class CacheDoubts:
         """By now they could have been read late."""
         return [each for each in self._open if each.kept.belief is not Belief.GOOD]
 
-    def _reads_found_by(self, answer: BegunAnswer) -> list[OpenRead]:
+    def _reads_found_by(self, answer: BegunAnswer, now_s: float) -> list[OpenRead]:
         """That are late, or could be by now. With every piece of every answer: most often nothing
         is looked through."""
-        if self._clock() < self._doubtful_s and not self._answers.late:
+        if now_s < self._doubtful_s and not self._answers.late:
             return []
         self._doubtful_s = min((each.kept.doubtful_s for each in self._open), default=math.inf)
         found = answer.beginning
