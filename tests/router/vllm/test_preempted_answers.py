@@ -96,9 +96,7 @@ async def test_before_there_is_a_verdict_nothing_of_it_is_told() -> None:
 
 
 @virtually
-async def test_who_waits_for_blocks_since_before_a_read_is_not_believed_for_an_unmoved_counter() -> (
-    None
-):
+async def test_who_lost_its_blocks_before_a_read_is_not_believed_for_an_unmoved_counter() -> None:
     """It was counted before the server was asked for the read, with an output on its way."""
     pair = Pair(lease_s=6.0)
     pair.prefill.manners.lease_s = 6.0
@@ -197,6 +195,7 @@ async def test_while_no_read_could_be_late_no_page_is_looked_at() -> None:
 @virtually
 async def test_a_server_that_nobody_can_look_at_is_not_believed() -> None:
     async with beside_a_late_read(preempts_at=None) as (pair, first, second):
+
         async def failing(path: str, *, timeout_s: float) -> VllmAnswer:
             raise WorkerLost("no page")
 
