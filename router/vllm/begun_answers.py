@@ -2,15 +2,15 @@
 
     begun --pieces--> over
        '-- a read under its salt may be late: each piece waits for a look at the server's counter
-             unmoved: the answer is made of the blocks that it was believed for
-             moved:   it may have been begun anew, of whatever the server's cache has by then
+             unmoved since the answer was asked for: it is made of the blocks that it had
+             moved: it may have been begun anew, of whatever the server's cache has by then
 
 vLLM takes a running request's blocks away when it has none left (it preempts it), and makes them
 anew later: from what its cache has of prompt and answer so far. That may be what another request of
 the same salt and beginning has read late since. No answer says that it was preempted. The counter
 says of the server that somebody was: with that request's next output, or with one that was on its
-way when it lost its blocks. So whoever has said nothing since the read was asked for may have lost
-them before, and been counted before.
+way when it lost its blocks. Where it has moved before the read was asked for and not since, whoever
+has said nothing since then may have lost its blocks before, and been counted before.
 """
 
 from __future__ import annotations
@@ -34,15 +34,19 @@ class BegunAnswer:
     """Of one request, from its first token to its end."""
 
     beginning: Beginning
+    numbers: ServerNumbers
+    """Of its server, by the last look before it was asked for."""
     heard_s: float
     """When its last piece came that waited for nobody; at first: when it was believed."""
 
     def may_have_been_preempted(self, read: OpenRead, now: ServerNumbers | None) -> bool:
         """Since the server was asked for that read. `now`: its numbers, after the piece came."""
-        before = read.decode_numbers
-        if now is None or now.num_preemptions is None or now.started != before.started:
+        if now is None:
             return True
-        return now.num_preemptions != before.num_preemptions or self.heard_s <= read.opened_s
+        if now.show_no_preemption_since(self.numbers):
+            return False
+        is_same = now.show_no_preemption_since(read.decode_numbers)
+        return not is_same or self.heard_s <= read.opened_s
 
 
 class BegunAnswers:
@@ -62,9 +66,9 @@ class BegunAnswers:
         """Reads that were doubted, or were open when another one of their salt was."""
         return self._late
 
-    def begun(self, beginning: Beginning) -> BegunAnswer:
+    def begun(self, beginning: Beginning, numbers: ServerNumbers) -> BegunAnswer:
         """Its first token is believed; `over` at its end."""
-        answer = BegunAnswer(beginning, self._world.clock())
+        answer = BegunAnswer(beginning, numbers, self._world.clock())
         self._answers.add(answer)
         return answer
 

@@ -25,6 +25,7 @@ from router.vllm.begun_answers import BegunAnswer, BegunAnswers
 from router.vllm.kept_blocks import Belief, KeptBlocks, LateRead
 from router.vllm.open_read import Beginning, OpenRead
 from router.vllm.server import VllmServer
+from router.vllm.server_numbers import ServerNumbers
 
 
 class OthersLateRead(LateRead):
@@ -108,9 +109,10 @@ class CacheDoubts:
         if salt_end != self._server.salt_end:
             raise OthersLateRead("another request's blocks may have been read after their lease")
 
-    def begun(self, beginning: Beginning) -> BegunAnswer:
-        """Its first token was believed. `over` at its end."""
-        return self._answers.begun(beginning)
+    def begun(self, beginning: Beginning, numbers: ServerNumbers) -> BegunAnswer:
+        """Its first token was believed. `over` at its end. `numbers`: of its server, before it was
+        asked for."""
+        return self._answers.begun(beginning, numbers)
 
     def over(self, answer: BegunAnswer) -> None:
         """No more of it comes; idempotent."""

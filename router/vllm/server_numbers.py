@@ -56,6 +56,11 @@ class ServerNumbers:
     late_reads: int | None = None
     """Blocks that were read, or may have been, after their lease; None: it has no such counter."""
 
+    def show_no_preemption_since(self, before: ServerNumbers) -> bool:
+        """False where they do not say, too, and of another process."""
+        is_counted = self.num_preemptions is not None and self.started == before.started
+        return is_counted and self.num_preemptions == before.num_preemptions
+
     def load(self, before: ServerNumbers | None) -> EngineLoad:
         """As the fleet knows it; `before`: its numbers of the last look."""
         used = math.ceil(self.total_blocks * min(1.0, self.used_share))

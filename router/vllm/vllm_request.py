@@ -32,6 +32,7 @@ from router.vllm.open_read import Beginning, OpenRead
 from router.vllm.prefill_request import PrefillRequest
 from router.vllm.relay import Relay
 from router.vllm.server import VllmServer, salt_of
+from router.vllm.server_numbers import ServerNumbers
 from router.vllm.servers import ServerPair
 from router.vllm.structured_outputs import check_version
 from router.vllm.wire import NO_HEADERS, SentHeaders
@@ -191,12 +192,12 @@ class VllmRequest:
 
     async def _relayed(self, salt_end: str, read: OpenRead | None = None) -> None:
         """Raises LateRead before anything of a choice was relayed, and WorkerLost."""
-        body = self._body_for(self._server, salt_end)
+        body, numbers = self._body_for(self._server, salt_end), self._server.numbers
         began_s, is_alone = self._clock(), self._server.num_asked == 1
         relay = self._relay = Relay(
             self._submit,
             self._stream,
-            believes=lambda: self._believes(salt_end, read),
+            believes=lambda: self._believes(salt_end, read, numbers),
             timing=lambda: self._timing(read, self._clock() - began_s, is_alone),
         )
         if read is not None:
@@ -213,13 +214,14 @@ class VllmRequest:
                 self._flush()
         raise WorkerLost("closed its answer before the end")
 
-    async def _believes(self, salt_end: str, read: OpenRead | None) -> None:
+    async def _believes(self, salt_end: str, read: OpenRead | None, numbers: ServerNumbers) -> None:
+        """`numbers`: of the server, before it was asked."""
         if read is not None:
             await self._doubts.judge(read)
         if salt_end != self._own_end:
             await self._doubts.settle(salt_end)
             if self._begun is None:
-                self._begun = self._doubts.begun(self._beginning_under(salt_end))
+                self._begun = self._doubts.begun(self._beginning_under(salt_end), numbers)
 
     async def _goes_on(self, begun: BegunAnswer) -> None:
         try:

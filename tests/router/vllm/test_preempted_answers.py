@@ -126,6 +126,24 @@ async def test_an_answer_that_kept_its_blocks_is_told_to_its_end() -> None:
 
 
 @virtually
+async def test_reads_that_follow_each_other_in_line_end_no_answer_that_kept_its_blocks() -> None:
+    """Its pieces wait for looks from the first one on: when the second is asked for it says nothing
+    at once, and is not taken for one that has lost its blocks."""
+    pair = Pair(lease_s=6.0)
+    pair.decode.manners.token_s = 0.5
+    first = pair.submit(alone=True, max_tokens=60)
+    await asyncio.sleep(1.1)
+    pair.decode.manners.door_s = 1e6
+    pair.submit(request_id="r2")
+    await asyncio.sleep(5.0)
+    pair.decode.manners.door_s = 8.5
+    third = pair.submit(request_id="r3")
+    heard, other = await asyncio.gather(heard_of(first), heard_of(third))
+    assert heard.ids() == answer_to(PROMPT, 60) and other.ids() == RIGHT[:5]
+    assert pair.num_doubts == 1 and pair.link.num_late_reads == 0
+
+
+@virtually
 async def test_looks_are_for_all_answers_and_leave_the_server_a_while_between_them() -> None:
     pair = Pair(lease_s=6.0)
     pair.decode.manners.token_s = 0.1
