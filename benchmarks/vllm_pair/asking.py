@@ -16,6 +16,7 @@ import httpx
 REQUEST_TIMEOUT_S = 600.0
 ERROR = "error:"
 """With this begins what stands in a text's place where there is none."""
+MAX_SAID_CHARS = 300
 Ask = Callable[[str, int, str], Awaitable[str]]
 """(prompt, max_tokens, request id) -> the text, greedy. Raises httpx.HTTPError."""
 
@@ -83,7 +84,9 @@ def _body(prompt: str, max_tokens: int) -> dict[str, Any]:
 async def _posted(http: httpx.AsyncClient, url: str, body: dict[str, Any], request_id: str) -> Any:
     headers = {"x-request-id": request_id}
     answer = await http.post(f"{url}/v1/completions", json=body, headers=headers)
-    answer.raise_for_status()
+    if answer.is_error:
+        said = f"{answer.status_code}: {answer.text[:MAX_SAID_CHARS]}"
+        raise httpx.HTTPStatusError(said, request=answer.request, response=answer)
     return answer.json()
 
 

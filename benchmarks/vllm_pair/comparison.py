@@ -106,7 +106,10 @@ class Contest:
             ]
         )
         wrong = [each for each in told if each["is_wrong"] or each["has_others_facts"]]
-        compared.details[name] = {**figures, **counted, "wrong": wrong if name == OURS else []}
+        compared.details[name] = {**figures, **counted}
+        if name == OURS:
+            failed = [each for each in told if each["is_error"]]
+            compared.details[name] |= {"wrong": wrong, "failed": failed}
 
 
 def figures_of(verdicts: Sequence[Verdict]) -> dict[str, int]:

@@ -51,6 +51,7 @@ class Verdict:
         return answer | {
             "expected": self.expected,
             "is_wrong": self.is_wrong,
+            "is_error": self.answer.is_error,
             "has_others_facts": self.has_others_facts,
             "router": _lines_of(self.answer.request_id, router_log),
         }

@@ -11,6 +11,7 @@ from cluster.errors import RequestTooLarge, SplitserveError
 from cluster.logs import bind_request, get_logger
 from cluster.rpc import abort
 from protos import generation_pb2, inference_pb2
+from router.dispatch.stream import Newcomer
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import Caller, caller_of
 from router.front.doors import DoorContext
@@ -61,6 +62,7 @@ class PooledCalls:
         self, kind: Door, received: ReceivedMessage, context: Any, tell: _Tell
     ) -> _Answer:
         limits, caller = received.limits, caller_of(context.peer())
+        self._check_room(received)
         read = await self._read(kind, received.take(), caller, limits)
         rest = rest_of(read.rest)
         ids: RequestIds = request_ids(rest.request_id or None, self._door.draw)
@@ -77,6 +79,12 @@ class PooledCalls:
             )
             prepared = await self._prompts.prepare(request)
             return await tell(ids.echoed, rest, await self._prompts.pooled(prepared))
+
+    def _check_room(self, received: ReceivedMessage) -> None:
+        """Before anything of it is read, its own id included."""
+        request_id = request_ids(None, self._door.draw).internal
+        newcomer = Newcomer(request_id, received.tenant, received.limits, is_pooled=True)
+        self._door.pipeline.check_room(newcomer)
 
     async def _read(
         self, kind: Door, raw: bytes, caller: Caller, limits: TimeLimits

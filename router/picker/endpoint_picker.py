@@ -30,7 +30,7 @@ from router.picker.gateway_call import GatewayCall
 from router.picker.gateway_messages import picked, refused, told
 from router.picker.http_head import HttpHead
 from router.picker.intake import Checked, Incoming, Intake
-from router.picker.passed_body import passed_body
+from router.picker.passed_body import HEADERS_OF_OPERATORS, passed_body
 from router.picker.passing_answer import PassingAnswer
 from router.telemetry.request_ids import request_ids
 from router.vllm.server import salt_of
@@ -122,12 +122,13 @@ class EndpointPicker:
     async def _pick(
         self, call: GatewayCall, checked: Checked, passed: PassedRequest, body: bytes
     ) -> None:
-        """The client's key stays here."""
+        """The client's key stays here, and what it says to the server's operators alone."""
         await self._door.share.breathe()
         server = passed.server
         replies = picked(
             server.address.host_port,
             {
+                **dict.fromkeys(HEADERS_OF_OPERATORS),
                 "authorization": self._authorization,
                 "x-request-id": passed.request.request_id,
                 **passed.trace_headers,

@@ -1,4 +1,5 @@
-"""A client's body as a vLLM server gets it: the same, under the server's names."""
+"""A client's body as a vLLM server gets it: the same, under the server's names; and which of its
+headers the server does not get."""
 
 from __future__ import annotations
 
@@ -13,6 +14,14 @@ _NULL = msgspec.Raw(b"null")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _OURS_ALONE = ("priority", "request_id", "mm_processor_kwargs")
 """Without effect at the HTTP door: a client chooses none in a server that tenants share."""
+HEADERS_OF_OPERATORS = (
+    "x-vllm-priority",
+    "x-data-parallel-rank",
+    "x-session-id",
+    "endpoint-load-metrics-format",
+)
+"""Of vLLM's: who goes first, where, by whose name in its cache's events, and whether the answer
+tells the server's load. Not a client's to say, nor to hear."""
 
 
 def passed_body(

@@ -48,7 +48,8 @@ class LimitStore(Protocol):
 
 
 MAX_STATES = 65_536
-"""Over so many those that are over are dropped: a rate's once all is due, a budget's period."""
+"""Over so many those that are over are dropped: a rate's once all is due, a budget's period. Where
+most are not, that is tried again when there are twice as many: a look at all takes milliseconds."""
 
 
 class MemoryLimits:
@@ -58,6 +59,7 @@ class MemoryLimits:
         """`states`: to begin with, by the limits' keys."""
         self._clock = clock
         self._states = dict(states or {})
+        self._most_states = MAX_STATES
 
     @property
     def clock(self) -> Clock:
@@ -72,9 +74,10 @@ class MemoryLimits:
     def hear(self, states: Mapping[str, State]) -> None:
         """These count from now on."""
         self._states.update(states)
-        if len(self._states) > MAX_STATES:
+        if len(self._states) > self._most_states:
             now_s = self._clock()
             self._states = {key: each for key, each in self._states.items() if each[0] > now_s}
+            self._most_states = max(MAX_STATES, 2 * len(self._states))
 
     async def take(
         self, charges: Sequence[Charge], spent: Sequence[Charge] = ()

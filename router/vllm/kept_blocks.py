@@ -90,6 +90,11 @@ class KeptBlocks:
             return Belief.TOO_LATE
         return Belief.GOOD if self._age_s <= self._lease_s * TAKE_WITHIN else Belief.DOUBTFUL
 
+    @property
+    def doubtful_s(self) -> float:
+        """From when on the belief is no longer good, on its clock; sooner where it was frozen."""
+        return self._answered_s + self._lease_s * TAKE_WITHIN
+
     def was_late(self, late_reads: int | None) -> bool:
         """The counter by now says so, or says nothing."""
         if late_reads is None or self._late_reads is None:

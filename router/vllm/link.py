@@ -48,7 +48,7 @@ class VllmLink:
         self._running: dict[str, tuple[RequestStream, asyncio.Task[None]]] = {}
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         server.on_work = events.on_work
-        self._doubts = CacheDoubts(server, self._background, events.on_doubt)
+        self._doubts = CacheDoubts(server, self._background, world, events.on_doubt)
 
     @property
     def is_open(self) -> bool:
@@ -59,6 +59,11 @@ class VllmLink:
     def num_open_reads(self) -> int:
         """For checks: reads of the server that nobody has judged yet."""
         return self._doubts.num_open
+
+    @property
+    def num_late_reads(self) -> int:
+        """For checks: reads that may have been late, and that an answer under way could find."""
+        return self._doubts.num_late
 
     def note_health(self, *, is_well: bool) -> None:
         """What the last look at the server showed."""

@@ -45,7 +45,9 @@ class ServerNumbers:
     used_share: float = 0.0
     num_running: int = 0
     num_waiting: int = 0
-    num_preemptions: int = 0
+    num_preemptions: int | None = None
+    """Running requests that lost their blocks, each counted with an output of its own that follows;
+    None: it has no such counter."""
     num_tokens: float | None = None
     """Of prompts and answers, that it has ever computed; None: it has no such counters."""
     token_gap_s: float = 0.0
@@ -53,6 +55,11 @@ class ServerNumbers:
     num_token_gaps: float = 0.0
     late_reads: int | None = None
     """Blocks that were read, or may have been, after their lease; None: it has no such counter."""
+
+    def show_no_preemption_since(self, before: ServerNumbers) -> bool:
+        """False where they do not say, too, and of another process."""
+        is_counted = self.num_preemptions is not None and self.started == before.started
+        return is_counted and self.num_preemptions == before.num_preemptions
 
     def load(self, before: ServerNumbers | None) -> EngineLoad:
         """As the fleet knows it; `before`: its numbers of the last look."""
@@ -63,7 +70,7 @@ class ServerNumbers:
             total_blocks=self.total_blocks,
             free_blocks=self.total_blocks - used,
             active_blocks=used,
-            num_preemptions=self.num_preemptions,
+            num_preemptions=self.num_preemptions or 0,
             decode_step_ms=self._step_ms(before),
         )
 
@@ -91,6 +98,7 @@ def numbers_in(page: bytes) -> ServerNumbers:
             labels |= found
     made = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"
     late = "vllm:nixl_num_notifications_after_expiry_total"
+    preempted = "vllm:num_preemptions_total"
     return ServerNumbers(
         started=_started(sums),
         block_size_tokens=_count(labels.get("block_size")),
@@ -98,7 +106,7 @@ def numbers_in(page: bytes) -> ServerNumbers:
         used_share=sum(shares) / len(shares) if shares else 0.0,
         num_running=_clamped(sums["vllm:num_requests_running"]),
         num_waiting=_clamped(sums["vllm:num_requests_waiting"]),
-        num_preemptions=_clamped(sums["vllm:num_preemptions_total"]),
+        num_preemptions=_clamped(sums[preempted]) if preempted in sums else None,
         num_tokens=sum(sums[name] for name in made) if made[1] in sums else None,
         token_gap_s=sums["vllm:inter_token_latency_seconds_sum"],
         num_token_gaps=sums["vllm:inter_token_latency_seconds_count"],

@@ -3,6 +3,7 @@
     asked at a prefill server -> asked at the decode server with its blocks -> relayed -> ended
        '-- failed --> asked at the decode server alone          <--'-- late, or failed unrelayed
                          '-- another's read was late --> the same, under a salt of its own
+    relayed -- begun anew by its server, of what another one read late --> its end
 
 A prefill server's parameters are made for this request alone, and go out once. What fails after
 something was relayed, or at a decode server by itself, is the request's end: the dispatcher may go
@@ -23,12 +24,15 @@ from cluster.logs import get_logger
 from cluster.tracing.context import context_from_wire
 from protos import generation_pb2, worker_pb2
 from router.fleet.request_stream import RequestStream
-from router.vllm.cache_doubts import CacheDoubts, OpenRead, OthersLateRead
+from router.vllm.begun_answers import BegunAnswer
+from router.vllm.cache_doubts import CacheDoubts, OthersLateRead
 from router.vllm.completion_body import COMPLETIONS, completion_body, decode_body
 from router.vllm.kept_blocks import KeptBlocks
+from router.vllm.open_read import Beginning, OpenRead
 from router.vllm.prefill_request import PrefillRequest
 from router.vllm.relay import Relay
 from router.vllm.server import VllmServer, salt_of
+from router.vllm.server_numbers import ServerNumbers
 from router.vllm.servers import ServerPair
 from router.vllm.structured_outputs import check_version
 from router.vllm.wire import NO_HEADERS, SentHeaders
@@ -65,6 +69,8 @@ class VllmRequest:
         self._flush = flush
         self._own_end: str | None = None
         """Of a salt under which nobody else finds or caches anything."""
+        self._begun: BegunAnswer | None = None
+        """Once something of it was believed under a salt that others have, too."""
         self._relay: Relay | None = None
         self._task: asyncio.Task[Any] | None = None
 
@@ -86,6 +92,8 @@ class VllmRequest:
             self._stream.fail(InternalError(f"{self._server.name}: {type(error).__name__}"))
         finally:
             self._server.num_asked -= 1
+            if self._begun is not None:
+                self._doubts.over(self._begun)
             self._flush()
 
     def finish(self, choice: int) -> None:
@@ -108,7 +116,8 @@ class VllmRequest:
         prefill_ms, handoff = await self._handoff(self._first_token_s * PREFILL_SHARE)
         if handoff is None or self._prefill is None:
             return None
-        return self._doubts.opened(handoff, self._prefill, prefill_ms)
+        beginning = self._beginning_under(self._server.salt_end)
+        return self._doubts.opened(handoff, self._prefill, prefill_ms, beginning)
 
     async def _alone(self) -> None:
         """The second time whatever others read is nothing to it."""
@@ -183,12 +192,12 @@ class VllmRequest:
 
     async def _relayed(self, salt_end: str, read: OpenRead | None = None) -> None:
         """Raises LateRead before anything of a choice was relayed, and WorkerLost."""
-        body = self._body_for(self._server, salt_end)
+        body, numbers = self._body_for(self._server, salt_end), self._server.numbers
         began_s, is_alone = self._clock(), self._server.num_asked == 1
         relay = self._relay = Relay(
             self._submit,
             self._stream,
-            believes=lambda: self._believes(salt_end, read),
+            believes=lambda: self._believes(salt_end, read, numbers),
             timing=lambda: self._timing(read, self._clock() - began_s, is_alone),
         )
         if read is not None:
@@ -198,16 +207,37 @@ class VllmRequest:
         async with aclosing(answer) as pieces:
             async for events in pieces:
                 self._server.num_words += 1
+                if self._begun is not None:
+                    await self._goes_on(self._begun)
                 if await relay.take(events):
                     return
                 self._flush()
         raise WorkerLost("closed its answer before the end")
 
-    async def _believes(self, salt_end: str, read: OpenRead | None) -> None:
+    async def _believes(self, salt_end: str, read: OpenRead | None, numbers: ServerNumbers) -> None:
+        """`numbers`: of the server, before it was asked."""
         if read is not None:
             await self._doubts.judge(read)
         if salt_end != self._own_end:
             await self._doubts.settle(salt_end)
+            if self._begun is None:
+                self._begun = self._doubts.begun(self._beginning_under(salt_end), numbers)
+
+    async def _goes_on(self, begun: BegunAnswer) -> None:
+        try:
+            await self._doubts.goes_on(begun)
+        except OthersLateRead as error:
+            _log.warning(
+                "an answer of a vLLM decode server ends, since the rest of it may be wrong",
+                worker_id=self._server.name,
+                request_id=self._submit.request_id,
+                reason=error.message,
+            )
+            raise
+
+    def _beginning_under(self, salt_end: str) -> Beginning:
+        submit, numbers = self._submit, self._server.numbers
+        return Beginning.of(submit.cache_root, salt_end, submit.token_ids, numbers)
 
     def _timing(
         self, read: OpenRead | None, took_s: float, is_alone: bool

@@ -14,6 +14,7 @@ from router.text_worker.desk import TextDesk
 from tests.router.api.told_streams import ASKED, TEXT, Told, read, says_on
 from tests.router.front_fakes import MODEL, Front, running_front, says, until
 from tests.router.grpc_front.test_grpc_inference import failure_of, running_grpc, text_request
+from tests.router.grpc_front.test_pooled_calls import EMBEDS, embed, front_of, refusal_of
 
 LONG = "a long talk " * (100_000 // 12)
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
@@ -116,6 +117,20 @@ async def test_over_grpc_it_is_refused_before_its_prompt_is_work(
         assert (code, message) == ("queue_full", FULL.message)
         assert (text_work, front.source.requests, len(front.source.newcomers)) == ([], [], 1)
         await until(lambda: front.in_flight.num_admitted == 0, "it is over")
+
+
+@pytest.mark.parametrize("text", ["Hi", LONG])
+async def test_over_grpc_prompts_that_are_pooled_are_refused_so_as_well(
+    text: str, text_work: list[str]
+) -> None:
+    async with front_of(EMBEDS) as front:
+        front.source.full = FULL
+        _, told = await refusal_of(front.stub.Embed(embed(text)))
+        score = inference_pb2.ScoreRequest(queries=[text], documents=["d"])
+        _, told_of_scores = await refusal_of(front.stub.Score(score))
+        assert told == told_of_scores == FULL.message
+        assert [each.is_pooled for each in front.source.newcomers] == [True, True]
+        assert (text_work, front.source.requests) == ([], [])
 
 
 async def test_over_grpc_the_rest_of_a_whole_answer_is_had_while_the_line_is_full() -> None:

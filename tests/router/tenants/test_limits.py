@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import BudgetSpent
 from router.tenants.account import Account
-from router.tenants.limit_store import MemoryLimits
+from router.tenants.limit_store import MAX_STATES, MemoryLimits
 from router.tenants.limits import LEAST_BURST, REQUEST_BURST_S, Limit, LimitKind, Rate, TokenBudget
 from tests.manual_clock import ManualClock
 
@@ -159,3 +159,17 @@ async def test_what_an_answer_did_not_need_is_there_again_in_its_own_period() ->
     (await account.reserve(990, 0)).settle(990, 0)
     with pytest.raises(BudgetSpent):
         await account.reserve(1, 0)
+
+
+async def test_of_many_limits_in_use_all_are_not_looked_through_with_every_request() -> None:
+    clock = ManualClock()
+    store = MemoryLimits(clock)
+    store.hear({f"k{number}": (clock() + 60.0, 0.0) for number in range(MAX_STATES + 9)})
+    limit = requests(60)
+    for _ in range(4):
+        before = store.states
+        assert await store.take([(limit, 1.0)]) is None
+        assert store.states is before
+    clock.advance(61.0)
+    store.hear({f"later{number}": (clock() + 60.0, 0.0) for number in range(2 * MAX_STATES)})
+    assert len(store.states) == 2 * MAX_STATES

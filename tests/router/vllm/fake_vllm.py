@@ -2,13 +2,15 @@
 
 What it computes is kept for a reader until its lease has passed. Then the blocks are the next
 request's, and who reads them late gets that one's answer. What it has read it caches, right or
-wrong; of several choices each reads by itself. Its counter of late reads moves at once, or without
+wrong; of several choices each reads by itself. Whom it preempts it begins anew, of what it has
+cached by then. Its counter of late reads moves at once, or without
 `counts_late` never while a test looks: the real one's moves when it next works.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,11 +28,26 @@ Body = dict[str, Any]
 
 def answer_to(prompt: list[int], num_tokens: int) -> list[int]:
     """The tokens that the model makes of a prompt, and of no other."""
-    return [100 + (sum(prompt) * 31 + place) % 10_000 for place in range(num_tokens)]
+    return [_token_at(prompt, place) for place in range(num_tokens)]
+
+
+def _token_at(prompt: list[int], place: int) -> int:
+    return 100 + (sum(prompt) * 31 + place) % 10_000
 
 
 def refusal(status: int, message: str) -> VllmAnswer:
     return VllmAnswer(status, msgspec.json.encode({"error": {"message": message, "code": status}}))
+
+
+class PreemptionCount(enum.Enum):
+    """When a preempted request is counted."""
+
+    AT_ONCE = "at once"
+    """With an output that was on its way."""
+    WITH_NEXT = "with next"
+    """With its next output, once it is resumed."""
+    NEVER = "never"
+    """The page has no such counter."""
 
 
 @dataclass(kw_only=True)
@@ -50,6 +67,10 @@ class Manners:
     """A parameter that it does not tell."""
     breaks_after: int | None = None
     """Tokens after which its connection breaks."""
+    preempts_at: int | None = None
+    """The place of a token before which a request loses its blocks, which are evicted; it has new
+    ones once it is `resumed`."""
+    counts_preempted: PreemptionCount = PreemptionCount.WITH_NEXT
     says: list[bytes] | None = None
     """Events instead of its own."""
     says_later: list[bytes] | None = None
@@ -80,6 +101,10 @@ class FakeVllm:
     """SentHeaders that came with what was posted."""
     aborted: int = 0
     late_reads: int = 0
+    num_preempted: int = 0
+    num_looks: int = 0
+    """Pages of metrics that were asked for."""
+    resumed: asyncio.Event = field(default_factory=asyncio.Event)
     is_closed: bool = False
     _cached: dict[tuple[str, tuple[int, ...]], list[int]] = field(default_factory=dict)
     """By salt and prompt: what its blocks hold."""
@@ -90,6 +115,7 @@ class FakeVllm:
         if path == "/health":
             return VllmAnswer(200 if self.manners.is_well else 503, b"")
         if path == "/metrics":
+            self.num_looks += 1
             return VllmAnswer(200, self._metrics())
         known = {"/version": recorded.VERSION, "/v1/models": recorded.MODELS}
         return VllmAnswer(200, known[path]) if path in known else refusal(404, "Not Found")
@@ -182,14 +208,27 @@ class FakeVllm:
             is_right = all(prompt == body["prompt"] for prompt in prompts)
             yield [_chunk(0, 0, is_last=True) if is_right else _END, _usage(1, 0), DONE]
             return
-        answers = [answer_to(prompt, body["max_tokens"]) for prompt in prompts]
-        for place, tokens in enumerate(zip(*answers, strict=True)):
+        for place in range(body["max_tokens"]):
             if place == manners.breaks_after:
                 raise WorkerLost(f"{self.name} broke off")
+            if place == manners.preempts_at:
+                prompts = await self._preempted(name, prompts)
             await asyncio.sleep(manners.token_s)
             is_last = place == body["max_tokens"] - 1
+            tokens = [_token_at(prompt, place) for prompt in prompts]
             yield [_chunk(n, token, is_last=is_last) for n, token in enumerate(tokens)]
         yield [_usage(len(body["prompt"]), body["max_tokens"] * num), DONE]
+
+    async def _preempted(
+        self, name: tuple[str, tuple[int, ...]], prompts: list[list[int]]
+    ) -> list[list[int]]:
+        """What its new blocks hold."""
+        self._cached.pop(name, None)
+        counts = self.manners.counts_preempted
+        self.num_preempted += counts is PreemptionCount.AT_ONCE
+        await self.resumed.wait()
+        self.num_preempted += counts is PreemptionCount.WITH_NEXT
+        return [self._cached.get(name, prompt) for prompt in prompts]
 
     async def _prompt_of(self, prompt: list[int], blocks: Body | None) -> list[int]:
         if not blocks:
@@ -207,6 +246,8 @@ class FakeVllm:
 
     def _metrics(self) -> bytes:
         late = b"vllm:nixl_num_notifications_after_expiry_total{} %d\n" % self.late_reads
+        if self.manners.counts_preempted is not PreemptionCount.NEVER:
+            late += b"vllm:num_preemptions_total{} %d\n" % self.num_preempted
         made = self.manners.num_tokens
         if made is not None:
             late += b"vllm:generation_tokens_total{} %d\n" % made

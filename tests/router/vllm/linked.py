@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,6 +62,8 @@ class Pair:
         first_token_s: float | None = None,
         request_id: str = "r1",
         trace: handoff_pb2.TraceParent | None = None,
+        prompt: Sequence[int] = PROMPT,
+        tenant: str = "acme",
         **sampling: Any,
     ) -> RequestStream:
         """A request for five tokens, unless `sampling` says otherwise."""
@@ -68,10 +71,10 @@ class Pair:
         targets = [worker_pb2.PrefillTarget(worker_id="vllm-p:1", incarnation="i1")]
         submit = worker_pb2.Submit(
             request_id=request_id,
-            token_ids=PROMPT,
+            token_ids=prompt,
             sampling=generation_pb2.SamplingParams(**given),
             prefill=[] if alone else targets,
-            cache_root=cache_root(PAIRING.key, "acme"),
+            cache_root=cache_root(PAIRING.key, tenant),
             timeout_ms=timeout_s * 1000,
             first_token_ms=None if first_token_s is None else first_token_s * 1000,
             trace=trace,
@@ -87,7 +90,7 @@ class Pair:
         server = VllmServer(address, fake)
         server.member = replace(member_of(Role.DECODE, address.worker_id), model="smollm2")
         started = f"{fake.manners.started_s:.2f}"
-        server.numbers = ServerNumbers(late_reads=0, started=started)
+        server.numbers = ServerNumbers(late_reads=0, num_preemptions=0, started=started)
         self._servers.add(server)
         return server
 

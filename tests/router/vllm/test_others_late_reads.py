@@ -12,6 +12,7 @@ import pytest
 
 from cluster.errors import TransferFailed
 from router.fleet.request_stream import RequestStream
+from router.fleet.unread import ChoiceTokens
 from router.vllm.server import salt_of
 from tests.router.vllm.fake_vllm import answer_to
 from tests.router.vllm.linked import PROMPT, Pair, heard_of
@@ -139,8 +140,12 @@ async def test_a_read_that_stays_in_line_holds_others_for_two_looks_at_most() ->
     first = pair.submit(alone=True, request_id="r2")
     await asyncio.sleep(0.1)
     second = pair.submit(alone=True, request_id="r3")
-    assert (await heard_of(first)).ids() == (await heard_of(second)).ids() == RIGHT
+    tokens = await asyncio.gather(first.next(), second.next())
     assert now_s() - began_s < 0.7 + 2 * 2.0 and len(asked) == 2 and pair.num_doubts == 0
+    for stream, told in zip((first, second), tokens, strict=True):
+        assert isinstance(told, ChoiceTokens)
+        assert [told.tokens[0].token_id, *(await heard_of(stream)).ids()] == RIGHT
+    assert len(asked) == 2  # of the decode server alone, while they go on
 
 
 @virtually
