@@ -94,7 +94,8 @@ def unpacked(path: Path) -> dict[str, str]:
 def fill(fleet: FakeFleet) -> None:
     """One worker that answers, one that does not, and secrets in what is told."""
     fleet.add("decode-0", "decode")
-    fleet.add("prefill-0", "prefill", address="127.0.0.1:1")
+    fleet.add("prefill-0", "prefill")
+    fleet.silent.add("prefill-0")
     fleet.members[0].member.kv_reader_secret = "planted-json-pw-curve"
     fleet.members[1].member.kv_transport = "redis://u:planted-error-pw@h is away"
 
