@@ -66,53 +66,53 @@ async def _run(options: RouterOptions) -> int:
         card = await found_unless_stopped(options, stop_requests)
         if card is None:
             return exit_code_of(stop_requests)
-        world, share = World(), LoopShare()
-        store = _store_of(options, card, world)
-        circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
-        limit = ContextLimit(
-            card.config.max_context_tokens, lambda: longest_request_tokens(workers), world.clock
-        )
-        model = await asyncio.to_thread(load_served_model, card, options, limit)
-        fronted = _fronted(card, model) if options.vllm_servers.vllm is not None else None
-        workers = FleetPlane(
-            options,
-            _own_model(card, model),
-            world,
-            on_loss=stop_requests.on_loss,
-            circle=circle,
-            fronted=fronted,
-            share=share,
-        )
-        model = replace(
-            model, find_adapter=workers.adapters.find, all_adapters=workers.adapters.all
-        )
-        if store is not None:
-            store.watch(workers.fleet.diary.store_is)
-        report_progress("listen")
-        _spare_the_collector()
-        limits = TextLimits.for_bodies_of(options.max_body_bytes)
-        setup = Setup(
-            card,
-            model.name,
-            limits,
-            options.ignores_unknown_fields,
-            options.tool_format,
-            options.reasoning_format,
-            model.pooling,
-        )
-        texts = TextWorkers(
-            setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep
-        )
-        router = RouterProcess(
-            *(options, model, workers, texts, stop_requests, world),
-            store=store,
-            num_routers=lambda: num_routers(workers),
-            share=share,
-            page=PageListener.of(options, workers, model.name, world, share),
-            passing=workers.passing,
-            adapter_orders=workers.adapter_orders,
-        )
-        return await router.run()
+        return await _serve(options, card, stop_requests)
+
+
+async def _serve(options: RouterOptions, card: ModelCard, stop_requests: StopRequests) -> int:
+    world, share = World(), LoopShare()
+    store = _store_of(options, card, world)
+    circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
+    limit = ContextLimit(
+        card.config.max_context_tokens, lambda: longest_request_tokens(workers), world.clock
+    )
+    model = await asyncio.to_thread(load_served_model, card, options, limit)
+    fronted = _fronted(card, model) if options.vllm_servers.vllm is not None else None
+    workers = FleetPlane(
+        options,
+        _own_model(card, model),
+        world,
+        on_loss=stop_requests.on_loss,
+        circle=circle,
+        fronted=fronted,
+        share=share,
+    )
+    model = replace(model, find_adapter=workers.adapters.find, all_adapters=workers.adapters.all)
+    if store is not None:
+        store.watch(workers.fleet.diary.store_is)
+    report_progress("listen")
+    _spare_the_collector()
+    limits = TextLimits.for_bodies_of(options.max_body_bytes)
+    setup = Setup(
+        card,
+        model.name,
+        limits,
+        options.ignores_unknown_fields,
+        options.tool_format,
+        options.reasoning_format,
+        model.pooling,
+    )
+    texts = TextWorkers(setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep)
+    router = RouterProcess(
+        *(options, model, workers, texts, stop_requests, world),
+        store=store,
+        num_routers=lambda: num_routers(workers),
+        share=share,
+        page=PageListener.of(options, workers, model.name, world, share),
+        passing=workers.passing,
+        adapter_orders=workers.adapter_orders,
+    )
+    return await router.run()
 
 
 async def found_unless_stopped(
