@@ -13,7 +13,7 @@ from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
 from cluster.wire import load_from_wire
-from protos import membership_pb2, worker_pb2
+from protos import membership_pb2, router_admin_pb2, worker_pb2
 
 ROUTER_TIMEOUT_S = 5.0
 WORKER_TIMEOUT_S = 10.0
@@ -114,15 +114,15 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_fleet(dialer: Dialer, address: str, *, check: bool) -> FleetStatus:
-    """Asks the router, then all workers at once. Raises RouterUnreachable."""
+    """Asks the router, and by way of it all workers at once. Raises RouterUnreachable."""
     async with _linked(dialer, address) as router:
         try:
             answer = await router.members(timeout_s=ROUTER_TIMEOUT_S)
         except SplitserveError as error:
             raise RouterUnreachable(f"{address}: {error.message}") from error
-    members, spares = await asyncio.gather(
-        _ask_all(dialer, answer.members, check), _ask_all(dialer, _spares_of(answer), check)
-    )
+        members, spares = await asyncio.gather(
+            _ask_all(router, answer.members, check), _ask_all(router, _spares_of(answer), check)
+        )
     return FleetStatus(
         router=address,
         version=answer.version,
@@ -177,20 +177,21 @@ def _spares_of(answer: membership_pb2.MembersResponse) -> list[membership_pb2.Me
 
 
 async def _ask_all(
-    dialer: Dialer, seen: Sequence[membership_pb2.MemberState], check: bool
+    router: OperatorLink, seen: Sequence[membership_pb2.MemberState], check: bool
 ) -> list[MemberStatus]:
-    asked = await asyncio.gather(*(_ask_member(dialer, state, check) for state in seen))
+    asked = await asyncio.gather(*(_ask_member(router, state, check) for state in seen))
     return sorted(asked, key=lambda member: (member.role, member.worker_id))
 
 
 async def _ask_member(
-    dialer: Dialer, seen: membership_pb2.MemberState, check: bool
+    router: OperatorLink, seen: membership_pb2.MemberState, check: bool
 ) -> MemberStatus:
     """The worker's own numbers; the router's where the worker does not answer."""
-    request = worker_pb2.StatusRequest(check_invariants=check)
+    request = router_admin_pb2.WorkerStatusRequest(
+        worker_id=seen.member.worker_id, check_invariants=check
+    )
     try:
-        async with _linked(dialer, seen.member.address) as worker:
-            own = await worker.status(request, timeout_s=WORKER_TIMEOUT_S)
+        own = await router.worker_status(request, timeout_s=WORKER_TIMEOUT_S)
         return _status(seen, own, problem="")
     except SplitserveError as error:
         return _status(seen, None, problem=error.message)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
-from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress
+from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, MaybeRelease
 from cli.output_form import ViewOutput, checked_view_form
 
 health_app = typer.Typer(rich_markup_mode=None)
@@ -76,10 +76,18 @@ def support_bundle(
         bool, typer.Option("--doctor/--no-doctor", help="with the doctor's findings")
     ] = True,
     grpc: GrpcAddress = DEFAULT_ROUTER,
+    kubernetes: MaybeRelease = None,
 ) -> None:
     """Pack what helps others to help: state, settings, logs, metrics; secrets are masked."""
     from cli.bundle.make import default_name, make_bundle
 
     path = output or Path(default_name())
-    made = make_bundle(path, grpc, limit_s=deadline, log_dir=log_dir, runs_doctor=examine)
+    made = make_bundle(
+        path,
+        grpc,
+        limit_s=deadline,
+        log_dir=log_dir,
+        runs_doctor=examine,
+        release=kubernetes,
+    )
     raise typer.Exit(made)

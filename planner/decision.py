@@ -3,9 +3,11 @@
     below its least            grows to it            above its most     shrinks, one by one
     over the target            grows by what the pressure asks for, at most doubling, where it was
                                over for a while, no worker is on its way, and the last change is
-                               some time ago; a pool whose workers do not come is passed over
+                               some time ago; a pool whose workers do not come is passed over,
+                               and where there is no other it grows beyond them, so far
     over as before it grew     stays: more workers have not helped
-    one worker less is enough  shrinks by one, where that was so for long
+    one worker less is enough  shrinks by one, where that was so for long; first where one is wanted
+                               that does not come
     a worker is held           never shrinks: it might lose the one that serves, and keep the other
     else                       stays, and says why
 
@@ -152,11 +154,24 @@ def _over(case: Case) -> PoolVerdict:
         if pool.is_settled:
             size = min(limits.most, pool.num_wanted + missing)
             return PoolVerdict(Stand.GROWS, why, pool.name, pool.num_wanted, size)
+    for pool, limits in open_to_more:
+        if (size := _beyond_absent(pool, limits, missing, rules)) > pool.num_wanted:
+            why = f"{why}; {_on_their_way(sight)} after {rules.start_patience_s:g} s"
+            return PoolVerdict(Stand.GROWS, why, pool.name, pool.num_wanted, size)
     if open_to_more:
-        return PoolVerdict(
-            Stand.CHANGING, f"{why}; {_on_their_way(sight)}, and no others are asked for"
-        )
+        why = f"{why}; {_on_their_way(sight)}, and no others are asked for"
+        return PoolVerdict(Stand.CHANGING, why)
     return PoolVerdict(Stand.AT_MOST, f"{why}, and there may be no more than {sight.num_wanted}")
+
+
+def _beyond_absent(pool: PoolState, limits: PoolLimits, missing: int, rules: PlanRules) -> int:
+    """How many a pool is to have, some of whose workers have not come in time: as if it did not
+    have those, as far as no more are then absent than may come at once. Where none has come no
+    more are asked for."""
+    num_absent = max(0, pool.num_wanted - pool.num_ready)
+    if not pool.num_ready:
+        return 0
+    return min(limits.most, pool.num_wanted + min(missing, rules.max_new_workers - num_absent))
 
 
 def _why_not_grown_yet(case: Case) -> PoolVerdict | None:
@@ -200,7 +215,10 @@ def _calm(case: Case) -> PoolVerdict:
     if not shrinking:
         return PoolVerdict(Stand.AT_LEAST, f"{why}, and there are as few as may be")
     if not memory.is_settled:
-        return PoolVerdict(Stand.CHANGING, f"{why}; {_on_their_way(case.sight)}")
+        absent = [pool for pool in shrinking if pool.num_ready < pool.num_wanted]
+        if not absent or now_s - memory.standing_since_s < rules.start_patience_s:
+            return PoolVerdict(Stand.CHANGING, f"{why}; {_on_their_way(case.sight)}")
+        shrinking = absent
     calm_s = now_s - (now_s if memory.calm_since_s is None else memory.calm_since_s)
     if calm_s < rules.shrink_after_s:
         return PoolVerdict(Stand.WATCHED, f"{why} for {calm_s:.0f} s of {rules.shrink_after_s:g}")

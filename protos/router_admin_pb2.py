@@ -26,43 +26,53 @@ from protos import generation_pb2 as protos_dot_generation__pb2
 from protos import worker_pb2 as protos_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19protos/router_admin.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\x1a\x13protos/worker.proto\"\xc0\x01\n\x0cPriceRequest\x12\x0e\n\x04\x63hat\x18\x01 \x01(\tH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12-\n\x03ids\x18\x03 \x01(\x0b\x32\x1e.splitserve.worker.v1.TokenIdsH\x00\x12\x14\n\nnew_tokens\x18\x04 \x01(\rH\x00\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\t\n\x01n\x18\x06 \x01(\r\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"D\n\x0cTraceRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07slowest\x18\x02 \x01(\r\x12\x0f\n\x07since_s\x18\x03 \x01(\x01\"C\n\rTraceResponse\x12\x32\n\x06traces\x18\x01 \x03(\x0b\x32\".splitserve.worker.v1.RequestTrace\"\xc3\x03\n\x0cRequestTrace\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x61ge_s\x18\x02 \x01(\x01\x12.\n\x07\x61rrival\x18\x03 \x01(\x0b\x32\x1d.splitserve.worker.v1.Arrival\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12#\n\x05usage\x18\x06 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x07 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12\x14\n\x07read_ms\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0b\x61\x64mitted_ms\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x1b\n\x0e\x66irst_token_ms\x18\n \x01(\x01H\x02\x88\x01\x01\x12\x15\n\x08\x65nded_ms\x18\x0b \x01(\x01H\x03\x88\x01\x01\x12,\n\x04legs\x18\x0c \x03(\x0b\x32\x1e.splitserve.worker.v1.TraceLeg\x12\r\n\x05notes\x18\r \x03(\t\x12\x10\n\x08trace_id\x18\x0e \x01(\tB\n\n\x08_read_msB\x0e\n\x0c_admitted_msB\x11\n\x0f_first_token_msB\x0b\n\t_ended_ms\"\x89\x02\n\x08TraceLeg\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0f\n\x07sent_ms\x18\x03 \x01(\x01\x12\x18\n\x0b\x63omputed_ms\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x66irst_token_ms\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08\x65nded_ms\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x0b\n\x03\x65nd\x18\x07 \x01(\t\x12\x32\n\x06stages\x18\x08 \x01(\x0b\x32\".splitserve.worker.v1.PromptStagesB\x0e\n\x0c_computed_msB\x11\n\x0f_first_token_msB\x0b\n\t_ended_ms\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"D\n\x0f\x45xplainResponse\x12\x31\n\tdecisions\x18\x01 \x03(\x0b\x32\x1e.splitserve.worker.v1.Decision\"\xe7\x02\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x33\n\ncandidates\x18\x04 \x03(\x0b\x32\x1f.splitserve.worker.v1.Candidate\x12\x37\n\x07workers\x18\x05 \x03(\x0b\x32&.splitserve.worker.v1.WorkerAtDecision\x12\r\n\x05notes\x18\x06 \x03(\t\x12#\n\x05usage\x18\x07 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x08 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12.\n\x07\x61rrival\x18\t \x01(\x0b\x32\x1d.splitserve.worker.v1.Arrival\x12\'\n\x08\x66oretold\x18\n \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xa1\x01\n\x07\x41rrival\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\t\x12\x0e\n\x06waited\x18\x03 \x01(\x08\x12\x12\n\nnum_before\x18\x04 \x01(\x01\x12\x13\n\x0bnum_waiting\x18\x05 \x01(\r\x12\x0f\n\x07line_ms\x18\x06 \x01(\x01\x12\x0e\n\x06lacked\x18\x07 \x01(\t\x12\x0b\n\x03\x65nd\x18\x08 \x01(\t\x12\r\n\x05\x65rror\x18\t \x01(\t\"\xea\x01\n\tCandidate\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0e\n\x06\x63hosen\x18\x03 \x01(\x08\x12\x10\n\x08total_ms\x18\x04 \x01(\x01\x12\x10\n\x08queue_ms\x18\x05 \x01(\x01\x12\x12\n\nprefill_ms\x18\x06 \x01(\x01\x12\x13\n\x0btransfer_ms\x18\x07 \x01(\x01\x12\x12\n\nhandoff_ms\x18\x08 \x01(\x01\x12\x17\n\x0finterference_ms\x18\t \x01(\x01\x12\x11\n\tdecode_ms\x18\n \x01(\x01\x12\x11\n\tmemory_ms\x18\x0b \x01(\x01\"j\n\x10WorkerAtDecision\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0ematched_tokens\x18\x02 \x01(\r\x12\x16\n\x0ewaiting_tokens\x18\x03 \x01(\x04\x12\x13\n\x0bnum_running\x18\x04 \x01(\r\"\x10\n\x0eOptionsRequest\"V\n\x0fOptionsResponse\x12\x32\n\x07options\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.OptionValue\x12\x0f\n\x07version\x18\x02 \x01(\t\"*\n\x0bOptionValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t2\xdc\x02\n\x0bRouterAdmin\x12V\n\x07\x45xplain\x12$.splitserve.worker.v1.ExplainRequest\x1a%.splitserve.worker.v1.ExplainResponse\x12K\n\x05Price\x12\".splitserve.worker.v1.PriceRequest\x1a\x1e.splitserve.worker.v1.Decision\x12P\n\x05Trace\x12\".splitserve.worker.v1.TraceRequest\x1a#.splitserve.worker.v1.TraceResponse\x12V\n\x07Options\x12$.splitserve.worker.v1.OptionsRequest\x1a%.splitserve.worker.v1.OptionsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19protos/router_admin.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\x1a\x13protos/worker.proto\"B\n\x13WorkerStatusRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x18\n\x10\x63heck_invariants\x18\x02 \x01(\x08\"R\n\x0eTryPairRequest\x12\x16\n\x0eprefill_worker\x18\x01 \x01(\t\x12\x15\n\rdecode_worker\x18\x02 \x01(\t\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\"D\n\tPairTrial\x12\x10\n\x08given_up\x18\x01 \x01(\x08\x12%\n\x06timing\x18\x02 \x01(\x0b\x32\x15.splitserve.v1.Timing\"\x10\n\x0eMetricsRequest\"\x1f\n\x0fMetricsResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\xc0\x01\n\x0cPriceRequest\x12\x0e\n\x04\x63hat\x18\x01 \x01(\tH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12-\n\x03ids\x18\x03 \x01(\x0b\x32\x1e.splitserve.worker.v1.TokenIdsH\x00\x12\x14\n\nnew_tokens\x18\x04 \x01(\rH\x00\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\t\n\x01n\x18\x06 \x01(\r\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"D\n\x0cTraceRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07slowest\x18\x02 \x01(\r\x12\x0f\n\x07since_s\x18\x03 \x01(\x01\"C\n\rTraceResponse\x12\x32\n\x06traces\x18\x01 \x03(\x0b\x32\".splitserve.worker.v1.RequestTrace\"\xc3\x03\n\x0cRequestTrace\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x61ge_s\x18\x02 \x01(\x01\x12.\n\x07\x61rrival\x18\x03 \x01(\x0b\x32\x1d.splitserve.worker.v1.Arrival\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12#\n\x05usage\x18\x06 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x07 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12\x14\n\x07read_ms\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0b\x61\x64mitted_ms\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x1b\n\x0e\x66irst_token_ms\x18\n \x01(\x01H\x02\x88\x01\x01\x12\x15\n\x08\x65nded_ms\x18\x0b \x01(\x01H\x03\x88\x01\x01\x12,\n\x04legs\x18\x0c \x03(\x0b\x32\x1e.splitserve.worker.v1.TraceLeg\x12\r\n\x05notes\x18\r \x03(\t\x12\x10\n\x08trace_id\x18\x0e \x01(\tB\n\n\x08_read_msB\x0e\n\x0c_admitted_msB\x11\n\x0f_first_token_msB\x0b\n\t_ended_ms\"\x89\x02\n\x08TraceLeg\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0f\n\x07sent_ms\x18\x03 \x01(\x01\x12\x18\n\x0b\x63omputed_ms\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x66irst_token_ms\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08\x65nded_ms\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x0b\n\x03\x65nd\x18\x07 \x01(\t\x12\x32\n\x06stages\x18\x08 \x01(\x0b\x32\".splitserve.worker.v1.PromptStagesB\x0e\n\x0c_computed_msB\x11\n\x0f_first_token_msB\x0b\n\t_ended_ms\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"D\n\x0f\x45xplainResponse\x12\x31\n\tdecisions\x18\x01 \x03(\x0b\x32\x1e.splitserve.worker.v1.Decision\"\xe7\x02\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x33\n\ncandidates\x18\x04 \x03(\x0b\x32\x1f.splitserve.worker.v1.Candidate\x12\x37\n\x07workers\x18\x05 \x03(\x0b\x32&.splitserve.worker.v1.WorkerAtDecision\x12\r\n\x05notes\x18\x06 \x03(\t\x12#\n\x05usage\x18\x07 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x08 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12.\n\x07\x61rrival\x18\t \x01(\x0b\x32\x1d.splitserve.worker.v1.Arrival\x12\'\n\x08\x66oretold\x18\n \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xa1\x01\n\x07\x41rrival\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\t\x12\x0e\n\x06waited\x18\x03 \x01(\x08\x12\x12\n\nnum_before\x18\x04 \x01(\x01\x12\x13\n\x0bnum_waiting\x18\x05 \x01(\r\x12\x0f\n\x07line_ms\x18\x06 \x01(\x01\x12\x0e\n\x06lacked\x18\x07 \x01(\t\x12\x0b\n\x03\x65nd\x18\x08 \x01(\t\x12\r\n\x05\x65rror\x18\t \x01(\t\"\xea\x01\n\tCandidate\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0e\n\x06\x63hosen\x18\x03 \x01(\x08\x12\x10\n\x08total_ms\x18\x04 \x01(\x01\x12\x10\n\x08queue_ms\x18\x05 \x01(\x01\x12\x12\n\nprefill_ms\x18\x06 \x01(\x01\x12\x13\n\x0btransfer_ms\x18\x07 \x01(\x01\x12\x12\n\nhandoff_ms\x18\x08 \x01(\x01\x12\x17\n\x0finterference_ms\x18\t \x01(\x01\x12\x11\n\tdecode_ms\x18\n \x01(\x01\x12\x11\n\tmemory_ms\x18\x0b \x01(\x01\"j\n\x10WorkerAtDecision\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0ematched_tokens\x18\x02 \x01(\r\x12\x16\n\x0ewaiting_tokens\x18\x03 \x01(\x04\x12\x13\n\x0bnum_running\x18\x04 \x01(\r\"\x10\n\x0eOptionsRequest\"V\n\x0fOptionsResponse\x12\x32\n\x07options\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.OptionValue\x12\x0f\n\x07version\x18\x02 \x01(\t\"*\n\x0bOptionValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t2\xe7\x04\n\x0bRouterAdmin\x12V\n\x07\x45xplain\x12$.splitserve.worker.v1.ExplainRequest\x1a%.splitserve.worker.v1.ExplainResponse\x12K\n\x05Price\x12\".splitserve.worker.v1.PriceRequest\x1a\x1e.splitserve.worker.v1.Decision\x12P\n\x05Trace\x12\".splitserve.worker.v1.TraceRequest\x1a#.splitserve.worker.v1.TraceResponse\x12V\n\x07Options\x12$.splitserve.worker.v1.OptionsRequest\x1a%.splitserve.worker.v1.OptionsResponse\x12_\n\x0cWorkerStatus\x12).splitserve.worker.v1.WorkerStatusRequest\x1a$.splitserve.worker.v1.StatusResponse\x12P\n\x07TryPair\x12$.splitserve.worker.v1.TryPairRequest\x1a\x1f.splitserve.worker.v1.PairTrial\x12V\n\x07Metrics\x12$.splitserve.worker.v1.MetricsRequest\x1a%.splitserve.worker.v1.MetricsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.router_admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PRICEREQUEST']._serialized_start=98
-  _globals['_PRICEREQUEST']._serialized_end=290
-  _globals['_TRACEREQUEST']._serialized_start=292
-  _globals['_TRACEREQUEST']._serialized_end=360
-  _globals['_TRACERESPONSE']._serialized_start=362
-  _globals['_TRACERESPONSE']._serialized_end=429
-  _globals['_REQUESTTRACE']._serialized_start=432
-  _globals['_REQUESTTRACE']._serialized_end=883
-  _globals['_TRACELEG']._serialized_start=886
-  _globals['_TRACELEG']._serialized_end=1151
-  _globals['_TOKENIDS']._serialized_start=1153
-  _globals['_TOKENIDS']._serialized_end=1176
-  _globals['_EXPLAINREQUEST']._serialized_start=1178
-  _globals['_EXPLAINREQUEST']._serialized_end=1214
-  _globals['_EXPLAINRESPONSE']._serialized_start=1216
-  _globals['_EXPLAINRESPONSE']._serialized_end=1284
-  _globals['_DECISION']._serialized_start=1287
-  _globals['_DECISION']._serialized_end=1646
-  _globals['_ARRIVAL']._serialized_start=1649
-  _globals['_ARRIVAL']._serialized_end=1810
-  _globals['_CANDIDATE']._serialized_start=1813
-  _globals['_CANDIDATE']._serialized_end=2047
-  _globals['_WORKERATDECISION']._serialized_start=2049
-  _globals['_WORKERATDECISION']._serialized_end=2155
-  _globals['_OPTIONSREQUEST']._serialized_start=2157
-  _globals['_OPTIONSREQUEST']._serialized_end=2173
-  _globals['_OPTIONSRESPONSE']._serialized_start=2175
-  _globals['_OPTIONSRESPONSE']._serialized_end=2261
-  _globals['_OPTIONVALUE']._serialized_start=2263
-  _globals['_OPTIONVALUE']._serialized_end=2305
-  _globals['_ROUTERADMIN']._serialized_start=2308
-  _globals['_ROUTERADMIN']._serialized_end=2656
+  _globals['_WORKERSTATUSREQUEST']._serialized_start=97
+  _globals['_WORKERSTATUSREQUEST']._serialized_end=163
+  _globals['_TRYPAIRREQUEST']._serialized_start=165
+  _globals['_TRYPAIRREQUEST']._serialized_end=247
+  _globals['_PAIRTRIAL']._serialized_start=249
+  _globals['_PAIRTRIAL']._serialized_end=317
+  _globals['_METRICSREQUEST']._serialized_start=319
+  _globals['_METRICSREQUEST']._serialized_end=335
+  _globals['_METRICSRESPONSE']._serialized_start=337
+  _globals['_METRICSRESPONSE']._serialized_end=368
+  _globals['_PRICEREQUEST']._serialized_start=371
+  _globals['_PRICEREQUEST']._serialized_end=563
+  _globals['_TRACEREQUEST']._serialized_start=565
+  _globals['_TRACEREQUEST']._serialized_end=633
+  _globals['_TRACERESPONSE']._serialized_start=635
+  _globals['_TRACERESPONSE']._serialized_end=702
+  _globals['_REQUESTTRACE']._serialized_start=705
+  _globals['_REQUESTTRACE']._serialized_end=1156
+  _globals['_TRACELEG']._serialized_start=1159
+  _globals['_TRACELEG']._serialized_end=1424
+  _globals['_TOKENIDS']._serialized_start=1426
+  _globals['_TOKENIDS']._serialized_end=1449
+  _globals['_EXPLAINREQUEST']._serialized_start=1451
+  _globals['_EXPLAINREQUEST']._serialized_end=1487
+  _globals['_EXPLAINRESPONSE']._serialized_start=1489
+  _globals['_EXPLAINRESPONSE']._serialized_end=1557
+  _globals['_DECISION']._serialized_start=1560
+  _globals['_DECISION']._serialized_end=1919
+  _globals['_ARRIVAL']._serialized_start=1922
+  _globals['_ARRIVAL']._serialized_end=2083
+  _globals['_CANDIDATE']._serialized_start=2086
+  _globals['_CANDIDATE']._serialized_end=2320
+  _globals['_WORKERATDECISION']._serialized_start=2322
+  _globals['_WORKERATDECISION']._serialized_end=2428
+  _globals['_OPTIONSREQUEST']._serialized_start=2430
+  _globals['_OPTIONSREQUEST']._serialized_end=2446
+  _globals['_OPTIONSRESPONSE']._serialized_start=2448
+  _globals['_OPTIONSRESPONSE']._serialized_end=2534
+  _globals['_OPTIONVALUE']._serialized_start=2536
+  _globals['_OPTIONVALUE']._serialized_end=2578
+  _globals['_ROUTERADMIN']._serialized_start=2581
+  _globals['_ROUTERADMIN']._serialized_end=3196
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,42 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class WorkerStatusRequest(_message.Message):
+    __slots__ = ("worker_id", "check_invariants")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    CHECK_INVARIANTS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    check_invariants: bool
+    def __init__(self, worker_id: _Optional[str] = ..., check_invariants: _Optional[bool] = ...) -> None: ...
+
+class TryPairRequest(_message.Message):
+    __slots__ = ("prefill_worker", "decode_worker", "timeout_s")
+    PREFILL_WORKER_FIELD_NUMBER: _ClassVar[int]
+    DECODE_WORKER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    prefill_worker: str
+    decode_worker: str
+    timeout_s: float
+    def __init__(self, prefill_worker: _Optional[str] = ..., decode_worker: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class PairTrial(_message.Message):
+    __slots__ = ("given_up", "timing")
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    given_up: bool
+    timing: _generation_pb2.Timing
+    def __init__(self, given_up: _Optional[bool] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ...) -> None: ...
+
+class MetricsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MetricsResponse(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
 class PriceRequest(_message.Message):
     __slots__ = ("chat", "text", "ids", "new_tokens", "max_tokens", "n", "tenant", "cache_salt")
     CHAT_FIELD_NUMBER: _ClassVar[int]

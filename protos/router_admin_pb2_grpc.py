@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from protos import router_admin_pb2 as protos_dot_router__admin__pb2
+from protos import worker_pb2 as protos_dot_worker__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -54,6 +55,21 @@ class RouterAdminStub:
                 request_serializer=protos_dot_router__admin__pb2.OptionsRequest.SerializeToString,
                 response_deserializer=protos_dot_router__admin__pb2.OptionsResponse.FromString,
                 _registered_method=True)
+        self.WorkerStatus = channel.unary_unary(
+                '/splitserve.worker.v1.RouterAdmin/WorkerStatus',
+                request_serializer=protos_dot_router__admin__pb2.WorkerStatusRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.StatusResponse.FromString,
+                _registered_method=True)
+        self.TryPair = channel.unary_unary(
+                '/splitserve.worker.v1.RouterAdmin/TryPair',
+                request_serializer=protos_dot_router__admin__pb2.TryPairRequest.SerializeToString,
+                response_deserializer=protos_dot_router__admin__pb2.PairTrial.FromString,
+                _registered_method=True)
+        self.Metrics = channel.unary_unary(
+                '/splitserve.worker.v1.RouterAdmin/Metrics',
+                request_serializer=protos_dot_router__admin__pb2.MetricsRequest.SerializeToString,
+                response_deserializer=protos_dot_router__admin__pb2.MetricsResponse.FromString,
+                _registered_method=True)
 
 
 class RouterAdminServicer:
@@ -89,6 +105,27 @@ class RouterAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WorkerStatus(self, request, context):
+        """A worker's own word, as the router gets it: an operator need not reach any process but this one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TryPair(self, request, context):
+        """A short prompt of made-up tokens goes the way of a request over one pair of workers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Metrics(self, request, context):
+        """This router's numbers, as Prometheus reads them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +148,21 @@ def add_RouterAdminServicer_to_server(servicer, server):
                     servicer.Options,
                     request_deserializer=protos_dot_router__admin__pb2.OptionsRequest.FromString,
                     response_serializer=protos_dot_router__admin__pb2.OptionsResponse.SerializeToString,
+            ),
+            'WorkerStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.WorkerStatus,
+                    request_deserializer=protos_dot_router__admin__pb2.WorkerStatusRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.StatusResponse.SerializeToString,
+            ),
+            'TryPair': grpc.unary_unary_rpc_method_handler(
+                    servicer.TryPair,
+                    request_deserializer=protos_dot_router__admin__pb2.TryPairRequest.FromString,
+                    response_serializer=protos_dot_router__admin__pb2.PairTrial.SerializeToString,
+            ),
+            'Metrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.Metrics,
+                    request_deserializer=protos_dot_router__admin__pb2.MetricsRequest.FromString,
+                    response_serializer=protos_dot_router__admin__pb2.MetricsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -221,6 +273,87 @@ class RouterAdmin:
             '/splitserve.worker.v1.RouterAdmin/Options',
             protos_dot_router__admin__pb2.OptionsRequest.SerializeToString,
             protos_dot_router__admin__pb2.OptionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WorkerStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.RouterAdmin/WorkerStatus',
+            protos_dot_router__admin__pb2.WorkerStatusRequest.SerializeToString,
+            protos_dot_worker__pb2.StatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TryPair(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.RouterAdmin/TryPair',
+            protos_dot_router__admin__pb2.TryPairRequest.SerializeToString,
+            protos_dot_router__admin__pb2.PairTrial.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Metrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.RouterAdmin/Metrics',
+            protos_dot_router__admin__pb2.MetricsRequest.SerializeToString,
+            protos_dot_router__admin__pb2.MetricsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -13,10 +13,13 @@ from cluster.identity import Role
 from cluster.logs import configure_logging
 from cluster.models.cache.find_card import find_text_card
 from cluster.models.card import ModelCard
+from cluster.process.background import until_one_ends
 from cluster.process.end_limit import EndLimit
 from cluster.process.loop_share import LoopShare
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
+from cluster.process.stopping import exit_code_of
+from cluster.process.thread_call import exit_past_calls, in_thread
 from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
@@ -53,61 +56,77 @@ def run(options: RouterOptions) -> int:
     Raises a SplitserveError when it cannot start: the model cannot be had, or a port is taken.
     """
     configure_logging("router")
-    card = find_text_card(options.model)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(options, card))
+        return exit_past_calls(runner.run(_run(options)))
 
 
-async def _run(options: RouterOptions, card: ModelCard) -> int:
+async def _run(options: RouterOptions) -> int:
     stop_requests = StopRequests(EndLimit(SHUTDOWN_TIMEOUT_S).begin)
     with listen_for_signals(stop_requests):
-        world, share = World(), LoopShare()
-        store = _store_of(options, card, world)
-        circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
-        limit = ContextLimit(
-            card.config.max_context_tokens, lambda: longest_request_tokens(workers), world.clock
-        )
-        model = await asyncio.to_thread(load_served_model, card, options, limit)
-        fronted = _fronted(card, model) if options.vllm_servers.vllm is not None else None
-        workers = FleetPlane(
-            options,
-            _own_model(card, model),
-            world,
-            on_loss=stop_requests.on_loss,
-            circle=circle,
-            fronted=fronted,
-            share=share,
-        )
-        model = replace(
-            model, find_adapter=workers.adapters.find, all_adapters=workers.adapters.all
-        )
-        if store is not None:
-            store.watch(workers.fleet.diary.store_is)
-        report_progress("listen")
-        _spare_the_collector()
-        limits = TextLimits.for_bodies_of(options.max_body_bytes)
-        setup = Setup(
-            card,
-            model.name,
-            limits,
-            options.ignores_unknown_fields,
-            options.tool_format,
-            options.reasoning_format,
-            model.pooling,
-        )
-        texts = TextWorkers(
-            setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep
-        )
-        router = RouterProcess(
-            *(options, model, workers, texts, stop_requests, world),
-            store=store,
-            num_routers=lambda: num_routers(workers),
-            share=share,
-            page=PageListener.of(options, workers, model.name, world, share),
-            passing=workers.passing,
-            adapter_orders=workers.adapter_orders,
-        )
-        return await router.run()
+        card = await found_unless_stopped(options, stop_requests)
+        if card is None:
+            return exit_code_of(stop_requests)
+        return await _serve(options, card, stop_requests)
+
+
+async def _serve(options: RouterOptions, card: ModelCard, stop_requests: StopRequests) -> int:
+    world, share = World(), LoopShare()
+    store = _store_of(options, card, world)
+    circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
+    limit = ContextLimit(
+        card.config.max_context_tokens, lambda: longest_request_tokens(workers), world.clock
+    )
+    model = await asyncio.to_thread(load_served_model, card, options, limit)
+    fronted = _fronted(card, model) if options.vllm_servers.vllm is not None else None
+    workers = FleetPlane(
+        options,
+        _own_model(card, model),
+        world,
+        on_loss=stop_requests.on_loss,
+        circle=circle,
+        fronted=fronted,
+        share=share,
+    )
+    model = replace(model, find_adapter=workers.adapters.find, all_adapters=workers.adapters.all)
+    if store is not None:
+        store.watch(workers.fleet.diary.store_is)
+    report_progress("listen")
+    _spare_the_collector()
+    limits = TextLimits.for_bodies_of(options.max_body_bytes)
+    setup = Setup(
+        card,
+        model.name,
+        limits,
+        options.ignores_unknown_fields,
+        options.tool_format,
+        options.reasoning_format,
+        model.pooling,
+    )
+    texts = TextWorkers(setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep)
+    router = RouterProcess(
+        *(options, model, workers, texts, stop_requests, world),
+        store=store,
+        num_routers=lambda: num_routers(workers),
+        share=share,
+        page=PageListener.of(options, workers, model.name, world, share),
+        passing=workers.passing,
+        adapter_orders=workers.adapter_orders,
+    )
+    return await router.run()
+
+
+async def found_unless_stopped(
+    options: RouterOptions, stop_requests: StopRequests
+) -> ModelCard | None:
+    """The model's text side, fetched when it is not here; None: a signal came first, and the fetch
+    is left behind. Raises a ModelError."""
+    found = list[ModelCard]()
+
+    async def find() -> None:
+        found.append(await in_thread("model-fetch", lambda: find_text_card(options.model)))
+
+    await until_one_ends(find(), stop_requests.drain.wait())
+    return found[0] if found else None
 
 
 def _store_of(options: RouterOptions, card: ModelCard, world: World) -> SharedStore | None:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cli.bundle.archive import Archive
 from cli.bundle.parts import BundlePart, doctor_part, fleet_parts, machine_parts
+from cli.bundle.release_parts import opened, release_parts
 from cli.exit_code import ExitCode
 from cli.terminal import complain, say
 from cluster import VERSION
 from cluster.deadline import Deadline, Sleep
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, SplitserveError
 from cluster.join_token import operators_token
 from cluster.masking import own_mask
+from cluster.scaling.scaler import ScaleRefused
 from cluster.terminal_text import size_in_words
 
 TELL_EVERY_S = 10.0
@@ -42,9 +45,11 @@ def make_bundle(
     log_dir: Path | None = None,
     runs_doctor: bool = True,
     findings: object = None,
+    release: str | None = None,
 ) -> ExitCode:
-    """`findings` of a doctor who has looked already. A fleet that does not answer, in part or at
-    all, is what bundles are for: OK. Raises ConfigError where the file cannot be written."""
+    """`findings` of a doctor who has looked already; `release`: on Kubernetes, as
+    [NAMESPACE/]RELEASE, of which more is packed. A fleet that does not answer, in part or at all,
+    is what bundles are for: OK. Raises ConfigError where the file cannot be written."""
     if path.exists():
         raise ConfigError(f"{path} is there already; name another file")
     mask = own_mask()
@@ -56,7 +61,7 @@ def make_bundle(
         parts.append(doctor_part())
         say(f"the doctor looks at this machine as well, for {limit_s:.0f} s at most (--no-doctor)")
     began_s = time.monotonic()
-    asyncio.run(gather(archive, parts, Deadline.after(limit_s)))
+    asyncio.run(_gathered(archive, parts, release, Deadline.after(limit_s)))
     archive.write(path, _about(router, time.monotonic() - began_s))
     for missing in archive.missing:
         complain(f"{missing.name} is not in it: {missing.why}")
@@ -64,6 +69,20 @@ def make_bundle(
     say(f"{len(archive.files)} files, {size}; secrets are masked: look before you give it away")
     print(path)
     return ExitCode.OK
+
+
+async def _gathered(
+    archive: Archive, parts: Sequence[BundlePart], release: str | None, deadline: Deadline
+) -> None:
+    async with AsyncExitStack() as opened_here:
+        of_release = list[BundlePart]()
+        if release is not None:
+            try:
+                reads, name = await opened_here.enter_async_context(opened(release))
+                of_release = await release_parts(reads, name)
+            except (ScaleRefused, SplitserveError) as refusal:
+                archive.miss("release", refusal.message)
+        await gather(archive, [*parts, *of_release], deadline)
 
 
 async def gather(

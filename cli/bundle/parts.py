@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -24,12 +24,9 @@ from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.errors import ConfigError
 from cluster.home import default_home
 from cluster.identity import Role
-from cluster.join_token import operators_token
 from cluster.masking import Mask
-from cluster.membership.reach import is_loopback, is_wildcard
 from cluster.options import CONFIG_VARIABLE, resolve_options, without_options
 from cluster.process.own_python import module_argv, module_environ
-from cluster.tls.fleet import has_fleet_tls
 from protos import router_admin_pb2
 
 NUM_REQUESTS = 20
@@ -77,7 +74,7 @@ def fleet_parts(dialer: Dialer, address: str) -> list[BundlePart]:
         BundlePart("router-options.json", asked(_options)),
         BundlePart("traces.json", asked(_traces)),
         BundlePart("explains.json", asked(_explains)),
-        BundlePart("router-metrics.txt", asked(lambda link: _metrics(link, address))),
+        BundlePart("router-metrics.txt", asked(_metrics)),
     ]
 
 
@@ -219,25 +216,5 @@ async def _explains(link: OperatorLink) -> object:
     return decisions
 
 
-async def _metrics(link: OperatorLink, address: str) -> str:
-    """At the port that the router says it has for them, or at that of its clients."""
-    import httpx
-
-    answer = await link.options(timeout_s=ROUTER_TIMEOUT_S)
-    told = {each.name: json.loads(each.value) for each in answer.options}
-    url, headers = _metrics_page(told, address.rpartition(":")[0])
-    async with httpx.AsyncClient(timeout=ROUTER_TIMEOUT_S, trust_env=False) as client:
-        return (await client.get(url, headers=headers)).raise_for_status().text
-
-
-def _metrics_page(told: Mapping[str, Any], fleet_host: str) -> tuple[str, dict[str, str]]:
-    """Its address, and what is shown there. The token goes in the clear only where it does among
-    the fleet as well, or nobody reads along."""
-    if port := told.get("fleet_metrics_port"):
-        return f"http://{fleet_host}:{port}/metrics", {}
-    has_tls = bool(told.get("tls_cert"))
-    own = str(told.get("host") or fleet_host)
-    host = fleet_host if is_wildcard(own) or is_loopback(own) else own
-    url = f"{'https' if has_tls else 'http'}://{host}:{told['port']}/metrics"
-    token = operators_token() if has_tls or is_loopback(host) or not has_fleet_tls() else None
-    return url, {} if token is None else {"Authorization": f"Bearer {token}"}
+async def _metrics(link: OperatorLink) -> str:
+    return await link.metrics(timeout_s=ROUTER_TIMEOUT_S)

@@ -204,7 +204,20 @@ class OperatorLink(Protocol):
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float
     ) -> worker_pb2.StatusResponse:
-        """A worker's own word."""
+        """Of a worker: its own word."""
+
+    async def worker_status(
+        self, request: router_admin_pb2.WorkerStatusRequest, *, timeout_s: float
+    ) -> worker_pb2.StatusResponse:
+        """Of a router: a worker's own word."""
+
+    async def try_pair(
+        self, request: router_admin_pb2.TryPairRequest, *, timeout_s: float
+    ) -> router_admin_pb2.PairTrial:
+        """Of a router: how a prompt went over a pair of workers."""
+
+    async def metrics(self, *, timeout_s: float) -> str:
+        """A router's numbers, as Prometheus reads them."""
 
     async def close(self) -> None:
         """Idempotent."""

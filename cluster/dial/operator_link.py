@@ -185,5 +185,28 @@ class GrpcOperatorLink(OperatorLink):
             reply: worker_pb2.StatusResponse = await stub.Status(request, timeout=timeout_s)
         return reply
 
+    async def worker_status(
+        self, request: router_admin_pb2.WorkerStatusRequest, *, timeout_s: float
+    ) -> worker_pb2.StatusResponse:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        with self._typed:
+            reply: worker_pb2.StatusResponse = await stub.WorkerStatus(request, timeout=timeout_s)
+        return reply
+
+    async def try_pair(
+        self, request: router_admin_pb2.TryPairRequest, *, timeout_s: float
+    ) -> router_admin_pb2.PairTrial:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        with self._typed:
+            reply: router_admin_pb2.PairTrial = await stub.TryPair(request, timeout=timeout_s)
+        return reply
+
+    async def metrics(self, *, timeout_s: float) -> str:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        request = router_admin_pb2.MetricsRequest()
+        with self._typed:
+            reply: router_admin_pb2.MetricsResponse = await stub.Metrics(request, timeout=timeout_s)
+        return reply.text
+
     async def close(self) -> None:
         await self._channel.close()

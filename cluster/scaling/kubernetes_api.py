@@ -127,6 +127,20 @@ class ApiServer(DeploymentsApi):
         pod: Object = self._client.sanitize_for_serialization(found)
         return pod
 
+    async def pods(self, selector: str) -> Sequence[Object]:
+        """Those with these labels."""
+        return await self._listed(self._core.list_namespaced_pod, selector)
+
+    async def events(self) -> Sequence[Object]:
+        """Of everything in the namespace."""
+        return await self._listed(self._core.list_namespaced_event, "")
+
+    async def log(self, pod: str, container: str, *, previous: bool, num_lines: int) -> str:
+        """A container's last lines; `previous`: of its run before."""
+        call = self._core.read_namespaced_pod_log
+        lines = {"previous": previous, "tail_lines": num_lines}
+        return str(await self._called(call, name=pod, container=container, **lines))
+
     async def set_deletion_cost(self, pod: str, cost: str | None, *, is_dry_run: bool) -> None:
         """See DeploymentsApi."""
         dry_run = {"dry_run": "All"} if is_dry_run else {}

@@ -1,7 +1,8 @@
 """gRPC channels with certificates: whoever calls shows those that are there now.
 
 A channel keeps what it was made with. So there is a new one after a change, and calls that run go
-on at the one before it, which is gone with the last of them.
+on at the one before it, which is gone with the last of them. New calls go there, too, until the new
+one is connected: where an authority is replaced, who is called may not know the new one yet.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import grpc
 from cluster.tls.watched import Certificates, WatchedCertificates
 
 Options = Sequence[tuple[str, Any]]
+_READY = grpc.ChannelConnectivity.READY
 
 
 class SecureChannels:
@@ -38,6 +40,8 @@ class SecureChannel(grpc.aio.Channel):
         self._options = options
         self._shown = watched.current()
         self._channel = self._open()
+        self._next: grpc.aio.Channel | None = None
+        """With the newest certificates, until it is connected."""
         self._former: weakref.WeakSet[grpc.aio.Channel] = weakref.WeakSet()
 
     async def __aenter__(self) -> SecureChannel:
@@ -48,7 +52,8 @@ class SecureChannel(grpc.aio.Channel):
 
     async def close(self, grace: float | None = None) -> None:
         """See grpc.aio.Channel; so are all that follow."""
-        for channel in (*self._former, self._channel):
+        following = () if self._next is None else (self._next,)
+        for channel in (*self._former, self._channel, *following):
             await channel.close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:  # noqa: D102
@@ -90,11 +95,19 @@ class SecureChannel(grpc.aio.Channel):
         return call
 
     def _newest(self) -> grpc.aio.Channel:
+        """One that is connected, the newest first; the newest where none is."""
         now = self._watched.current()
         if now is not self._shown:
             self._shown = now
+            if self._next is not None:
+                self._former.add(self._next)  # to be closed with the others
+            self._next = self._open()
+        if self._next is None:
+            return self._channel
+        is_connected = self._next.get_state(try_to_connect=True) is _READY
+        if is_connected or self._channel.get_state() is not _READY:
             self._former.add(self._channel)
-            self._channel = self._open()
+            self._channel, self._next = self._next, None
         return self._channel
 
     def _open(self) -> grpc.aio.Channel:

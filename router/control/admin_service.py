@@ -1,4 +1,4 @@
-"""What an operator may ask of this router about single requests."""
+"""What an operator may ask of this router: about single requests, itself, and single workers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from cluster.config import RouterOptions
 from cluster.deadline import Clock
 from cluster.errors import SplitserveError
 from cluster.rpc import abort
-from protos import router_admin_pb2, router_admin_pb2_grpc
+from protos import router_admin_pb2, router_admin_pb2_grpc, worker_pb2
 from router.control.decision_message import decision_to_wire, unrouted_to_wire
+from router.control.fleet_words import FleetWords
 from router.control.options_message import options_to_wire
 from router.control.route_prices import RoutePrices
 from router.control.trace_message import traces_of
@@ -23,7 +24,7 @@ SLICE = 16
 
 
 class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
-    """The gRPC servicer; reads only."""
+    """The gRPC servicer; reads only, but for a prompt that tries a pair of workers."""
 
     def __init__(
         self,
@@ -31,12 +32,14 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
         prices: RoutePrices,
         clock: Clock,
         options: RouterOptions,
+        words: FleetWords,
     ) -> None:
         """`clock`: by which requests are stamped."""
         self._options = options_to_wire(options)
         self._decisions = decisions
         self._prices = prices
         self._clock = clock
+        self._words = words
 
     async def Explain(
         self, request: router_admin_pb2.ExplainRequest, context: grpc.aio.ServicerContext
@@ -73,3 +76,27 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
             return decision_to_wire(await self._prices.price(request, context.peer()))
         except SplitserveError as error:
             await abort(context, error)
+
+    async def WorkerStatus(
+        self, request: router_admin_pb2.WorkerStatusRequest, context: grpc.aio.ServicerContext
+    ) -> worker_pb2.StatusResponse:
+        """What the worker says, or why it says nothing."""
+        try:
+            return await self._words.status(request)
+        except SplitserveError as error:
+            await abort(context, error)
+
+    async def TryPair(
+        self, request: router_admin_pb2.TryPairRequest, context: grpc.aio.ServicerContext
+    ) -> router_admin_pb2.PairTrial:
+        """How it went, or why it did not go."""
+        try:
+            return await self._words.try_pair(request)
+        except SplitserveError as error:
+            await abort(context, error)
+
+    async def Metrics(
+        self, request: router_admin_pb2.MetricsRequest, context: grpc.aio.ServicerContext
+    ) -> router_admin_pb2.MetricsResponse:
+        """As on the page for Prometheus."""
+        return router_admin_pb2.MetricsResponse(text=self._words.metrics())

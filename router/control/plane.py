@@ -20,6 +20,7 @@ from protos import fleet_watch_pb2_grpc, membership_pb2_grpc, router_admin_pb2_g
 from router.control.adapter_orders import AdapterOrders
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.control.fleet_watch import WATCH_SERVICE_NAME
+from router.control.fleet_words import FleetWords
 from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
 from router.control.pairing_watch import watch_pairings
@@ -107,6 +108,7 @@ class FleetPlane:
         self._watching = Watching(*watched, options.budgets, world.clock)
         parts = (self.fleet, self._followers, world.clock, options.snapshot_wait_s)
         self._first_look = FirstLook(*parts, self._why_circle_is_not_whole)
+        self._supervision = Supervision(self.metrics, self.fleet.diary)
         self._service = self._membership_service(options, own, awake)
 
     @property
@@ -138,7 +140,10 @@ class FleetPlane:
         """Adds the services for workers and operators; before the server starts. They answer while
         no worker is there: the first one could not join otherwise."""
         prices = RoutePrices(self.desk, self.fleet, reader, self._world)
-        admin = RouterAdminService(self.decisions, prices, self._world.clock, self._options)
+        words = FleetWords(
+            self.fleet, lambda: self._supervision.spares, self.registry, self._world.dialer
+        )
+        admin = RouterAdminService(self.decisions, prices, self._world.clock, self._options, words)
         add_membership = membership_pb2_grpc.add_MembershipServicer_to_server
         add_admin = router_admin_pb2_grpc.add_RouterAdminServicer_to_server
         add_watch = fleet_watch_pb2_grpc.add_FleetWatchServicer_to_server
@@ -286,7 +291,7 @@ class FleetPlane:
             self._index,
             self.lines,
             terms,
-            Supervision(self.metrics, self.fleet.diary),
+            self._supervision,
             clock=awake,
             dialer=self._world.dialer,
             given_up=lambda: self.degradation.in_words,

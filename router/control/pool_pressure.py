@@ -46,13 +46,14 @@ class PoolPressure:
     def now(self) -> Iterator[Pressure]:
         """All of it; a role without workers has its wait alone."""
         prefill, decode = (self._fleet.with_role(role) for role in (Role.PREFILL, Role.DECODE))
+        at_work = [_at_work(members) for members in (prefill, decode)]
         in_line = 1000 * self._line_s() / self._budgets.ttft_budget_ms
         is_for_decode = not prefill or not any(self._has_room(item) for item in decode)
-        of_prompts = self._of_prompts(prefill) + (0.0 if is_for_decode else in_line)
+        of_prompts = self._of_prompts(at_work[0]) + (0.0 if is_for_decode else in_line)
         of_prompts += 1000 * self._pooled_line_s() / self._budgets.ttft_budget_ms
         yield Pressure(Role.PREFILL.value, "wait", of_prompts)
         yield Pressure(Role.DECODE.value, "wait", in_line if is_for_decode else 0.0)
-        yield Pressure(Role.DECODE.value, "inter_token", self._of_steps(decode))
+        yield Pressure(Role.DECODE.value, "inter_token", self._of_steps(at_work[1]))
         yield Pressure(Role.DECODE.value, "free_blocks", self._of_blocks(decode))
 
     def _of_prompts(self, members: Sequence[FleetMember]) -> float:
@@ -83,3 +84,9 @@ class PoolPressure:
         """For one more, whose answer is as long as answers get."""
         usual = Need(answer_tokens=int(self._estimates.completion_tokens))
         return item.takes_work and item.room.has(usual)
+
+
+def _at_work(members: Sequence[FleetMember]) -> Sequence[FleetMember]:
+    """Those who share what comes: who is left, held or cut off bears none of it. Without any, who
+    is there."""
+    return [item for item in members if item.takes_work] or members

@@ -13,7 +13,7 @@ import grpc
 import pytest
 import yaml
 
-from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
+from protos import membership_pb2, membership_pb2_grpc, router_admin_pb2_grpc, worker_pb2
 from tests.cli.run_cli import cli
 
 LOAD = worker_pb2.EngineLoad(
@@ -28,8 +28,8 @@ LOAD = worker_pb2.EngineLoad(
 
 
 @dataclass
-class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAdminServicer):
-    """One server that plays the router and every worker."""
+class FakeFleet(membership_pb2_grpc.MembershipServicer, router_admin_pb2_grpc.RouterAdminServicer):
+    """One server that plays the router, which alone can be reached."""
 
     address: str = ""
     members: list[Any] = field(default_factory=list)
@@ -41,13 +41,13 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
     pairings: list[Any] = field(default_factory=list)
     paces: list[Any] = field(default_factory=list)
     load: Any = field(default_factory=lambda: LOAD)
+    silent: set[str] = field(default_factory=set)
 
     def add(
         self,
         worker_id: str,
         role: str,
         *,
-        address: str | None = None,
         router_state: str = "ready",
         ranks: Sequence[tuple[int, ...]] = (),
     ) -> None:
@@ -55,7 +55,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
             worker_id=worker_id,
             incarnation="i1",
             role=role,
-            address=address or self.address,
+            address="10.9.8.7:7000",
             model="tiny",
             pid=77,
             kv_transport="nixl/UCX",
@@ -89,7 +89,9 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
             pairings=self.pairings,
         )
 
-    def Status(self, request: Any, context: Any) -> Any:
+    def WorkerStatus(self, request: Any, context: Any) -> Any:
+        if request.worker_id in self.silent:
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"{request.worker_id} does not answer")
         self.checks.append(request.check_invariants)
         return worker_pb2.StatusResponse(
             state="draining",
@@ -108,7 +110,7 @@ def running_fleet() -> Iterator[FakeFleet]:
     fleet = FakeFleet()
     fleet.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     membership_pb2_grpc.add_MembershipServicer_to_server(fleet, server)
-    worker_pb2_grpc.add_WorkerAdminServicer_to_server(fleet, server)
+    router_admin_pb2_grpc.add_RouterAdminServicer_to_server(fleet, server)
     server.start()
     try:
         yield fleet
@@ -138,8 +140,8 @@ def test_the_table_has_a_line_for_the_router_and_one_for_each_worker(fleet: Fake
 
 
 def test_spares_and_restarts_are_shown_below_the_members(fleet: FakeFleet) -> None:
-    fleet.add("decode-0", "decode", address="127.0.0.1:1")
-    for worker_id, address in (("decode-0", "127.0.0.1:1"), ("decode-1", fleet.address)):
+    fleet.add("decode-0", "decode")
+    for worker_id, address in (("decode-0", "10.9.8.7:7000"), ("decode-1", "10.9.8.7:7001")):
         fleet.spares.append(
             membership_pb2.SpareWorker(worker_id=worker_id, role="decode", address=address, pid=79)
         )
@@ -279,7 +281,8 @@ def test_a_violation_is_exit_code_1_and_is_named(fleet: FakeFleet) -> None:
 
 
 def test_a_worker_that_does_not_answer_is_shown_as_silent(fleet: FakeFleet) -> None:
-    fleet.add("decode-0", "decode", address="127.0.0.1:1")
+    fleet.add("decode-0", "decode")
+    fleet.silent.add("decode-0")
     done = cli("status", "--grpc", fleet.address)
     assert done.returncode == 0 and "silent" in done.stdout and "decode-0" in done.stderr
     assert cli("status", "--grpc", fleet.address, "--check").returncode == 1

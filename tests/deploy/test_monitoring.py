@@ -19,6 +19,8 @@ from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import Role
 from cluster.process.loop_lag import LoopLag
 from cluster.world import World
+from planner.decision import Stand
+from planner.planner_metrics import PlannerMetrics
 from router.store.names import StoreNames
 from router.store.opened import open_store
 from router.telemetry.circle_metrics import CircleMetrics
@@ -32,6 +34,7 @@ from router.tenants.limits import LimitKind
 from router.tenants.priority import Priority
 from tests.deploy.chart import CHART, rendered
 from tests.deploy.prometheus import Prometheus, Scraped, program, prometheus_of
+from tests.planner.sights import sight
 from worker.metrics import WorkerMetrics
 
 MONITORING = CHART / "monitoring"
@@ -81,10 +84,19 @@ def workers_page() -> CollectorRegistry:
     return metrics.registry
 
 
+def planners_page() -> CollectorRegistry:
+    """Of a planner after its first look."""
+    metrics = PlannerMetrics()
+    metrics.seen(sight(0.5), Stand.STEADY)
+    metrics.is_seeing.set(1)
+    return metrics.registry
+
+
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     pages = [
         Scraped(routers_page(), {**POD, "pod": "llm-router-1"}),
+        Scraped(planners_page(), {**POD, "pod": "llm-planner-1"}),
         Scraped(workers_page(), {**POD, "pod": "llm-decode-1", "splitserve_pool": "decode"}),
     ]
     with prometheus_of(pages, tmp_path_factory.mktemp("prometheus")) as running:

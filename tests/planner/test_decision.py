@@ -106,8 +106,29 @@ def test_a_pool_whose_workers_never_come_is_passed_over_after_its_time() -> None
     assert verdict(stuck, 500, limits).stand is Stand.CHANGING
     found = verdict(stuck, 650, limits)
     assert (found.pool, found.size) == ("h100", 4)
-    alone = verdict(sight(1.5, pool(wanted=3, ready=2)), 650)
-    assert (alone.stand, alone.pool) == (Stand.CHANGING, "")
+
+
+def test_where_one_worker_never_comes_its_pool_grows_beyond_it_so_far() -> None:
+    alone = sight(1.5, pool(wanted=3, ready=2))
+    assert verdict(alone, 500).stand is Stand.CHANGING
+    found = verdict(alone, 650)
+    assert (found.stand, found.size) == (Stand.GROWS, 5)
+    assert "2 of 3 workers are ready after 600 s" in found.why
+    many = verdict(sight(1.5, pool(wanted=6, ready=2)), 650)
+    assert (many.stand, many.pool) == (Stand.CHANGING, "")  # four are absent: no more at once
+    nobody = verdict(sight(1.5, pool(wanted=3, ready=0)), 650)
+    assert (nobody.stand, nobody.pool) == (Stand.CHANGING, "")
+
+
+def test_a_calm_pool_gives_up_the_worker_that_never_comes() -> None:
+    stuck = sight(0.1, pool(wanted=16, ready=15))
+    limits = (PoolLimits("prefill", 1, 16),)
+    assert verdict(stuck, 590, limits).stand is Stand.CHANGING
+    found = verdict(stuck, 650, limits)
+    assert (found.stand, found.size) == (Stand.SHRINKS, 15)
+    two = sight(0.1, pool("h200", 4, ready=3), pool("h100", 4))
+    both = (PoolLimits("h200", 1, 8), PoolLimits("h100", 1, 8))
+    assert verdict(two, 650, both).pool == "h200"
 
 
 def test_a_planner_that_has_seen_nothing_for_a_while_begins_anew() -> None:

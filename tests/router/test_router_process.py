@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
 from cluster.supervisor.ports import claimed_port
 from cluster.world import World
+from router import main
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.control.route_prices import PromptReader
@@ -275,3 +277,23 @@ def test_a_router_that_hangs_in_its_end_is_gone() -> None:
     )
     assert done.returncode == 1
     assert "does not come to its end" in done.stdout + done.stderr
+
+
+async def test_a_signal_ends_a_router_that_still_fetches_its_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, never = threading.Event(), threading.Event()
+
+    def fetch(options: object) -> None:
+        begun.set()
+        never.wait()
+
+    monkeypatch.setattr(main, "find_text_card", fetch)
+    stop_requests = StopRequests()
+    finding = asyncio.create_task(main.found_unless_stopped(RouterOptions(), stop_requests))
+    await asyncio.to_thread(begun.wait, 60.0)
+    stop_requests.on_sigterm()
+    try:
+        assert await asyncio.wait_for(finding, 60.0) is None
+    finally:
+        never.set()

@@ -94,7 +94,8 @@ def unpacked(path: Path) -> dict[str, str]:
 def fill(fleet: FakeFleet) -> None:
     """One worker that answers, one that does not, and secrets in what is told."""
     fleet.add("decode-0", "decode")
-    fleet.add("prefill-0", "prefill", address="127.0.0.1:1")
+    fleet.add("prefill-0", "prefill")
+    fleet.silent.add("prefill-0")
     fleet.members[0].member.kv_reader_secret = "planted-json-pw-curve"
     fleet.members[1].member.kv_transport = "redis://u:planted-error-pw@h is away"
 
@@ -236,3 +237,20 @@ async def test_while_the_doctor_looks_it_is_said_what_is_waited_for(
     may_end.set()
     await gathering
     assert set(archive.contents) == {"doctor.json", "status.json"}
+
+
+def test_without_a_cluster_the_release_is_missing_and_the_rest_is_there(
+    tmp_path: Path, home: Path
+) -> None:
+    path = tmp_path / "out.tar.gz"
+    around = PLANTED | {
+        "SPLITSERVE_HOME": str(home),
+        "KUBECONFIG": str(tmp_path / "none"),
+        "HOME": str(tmp_path),
+    }
+    with running_fleet() as fleet:
+        fleet.add("decode-0", "decode")
+        asked = ("--no-doctor", "--grpc", fleet.address, "--kubernetes", "chat/llm")
+        done = cli("support-bundle", "-o", str(path), *asked, environ=clean_environ(**around))
+    assert done.returncode == 0, done.stderr
+    assert "release is not in it: no Kubernetes cluster is configured" in done.stderr

@@ -59,8 +59,9 @@ slowest requests with their explanations, the router's metrics, the ends of the 
 home and the doctor's findings into one file with a manifest, 64 MiB unpacked at most. What does not
 answer in time is named in the manifest, and the rest is there. Passwords, tokens, keys and what
 stands before the @ of a URL are masked: look through it all the same before you give it away.
-Workers' metrics are not in it, nor logs of other machines. `doctor --bundle FILE` makes one with
-what it has just found.
+With `--kubernetes [NAMESPACE/]RELEASE` a release's pools, pods, events and each container's log are
+in it, that before a restart too. Workers' metrics are not, nor logs of other machines. `doctor
+--bundle FILE` makes one with what it has just found.
 """
 _COMPLETION = """
 ## Completion

@@ -8,9 +8,12 @@ from typing import Any
 
 from cluster.dial.dialer import SessionLink
 from cluster.errors import SplitserveError
+from cluster.membership.member import member_from_wire
 from cluster.pairing import Pairing
 from cluster.wire import pairing_to_wire
 from protos import generation_pb2, membership_pb2, worker_pb2
+from protos.router_admin_pb2 import PairTrial, TryPairRequest
+from router.control.pair_trials import try_pair
 from tests.router.planes import PAIRING
 
 FRAMES = Callable[[worker_pb2.Submit], Iterator[worker_pb2.WorkerFrame]]
@@ -83,6 +86,12 @@ class PlayedFleet:
             raise self.failure
         return membership_pb2.MembersResponse(members=self.members_told)
 
+    async def try_pair(self, asked: TryPairRequest, *, timeout_s: float) -> PairTrial:
+        by_id = {each.member.worker_id: each.member for each in self.members_told}
+        pair = (by_id[asked.prefill_worker], by_id[asked.decode_worker])
+        prefill, decode = (member_from_wire(each) for each in pair)
+        return await try_pair(self, prefill, decode, asked.timeout_s)  # type: ignore[arg-type]
+
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -93,6 +102,8 @@ def member(name: str, *, state: str = "ready", pairing: Pairing = PAIRING) -> An
         incarnation=f"{name}-1",
         role=name.partition("-")[0],
         address=f"{name}:7000",
+        model="tiny",
+        max_context_tokens=4096,
         pairing=pairing_to_wire(pairing),
     )
     return membership_pb2.MemberState(member=told, state=state)

@@ -176,3 +176,23 @@ async def test_new_certificates_are_shown_by_both_sides_and_running_calls_go_on(
         assert await session.read() is not None
         for each in (session, link, newcomer):
             await each.close()
+
+
+async def test_who_has_the_new_authority_first_goes_on_with_the_old_one_until_the_other_has_it(
+    places: tuple[Place, Place],
+) -> None:
+    here, there = places
+    theirs = Authority()
+    ours = Authority()
+    ours.fill(here.folder)
+    ours.fill(there.folder)
+    async with here.server() as address:
+        link = there.dialer().operator(address)
+        assert await asked(link) == 7
+        theirs.fill(there.folder)
+        for _ in range(3):
+            assert await asked(link) == 7
+        theirs.fill(here.folder)
+        for _ in range(3):
+            assert await asked(link) == 7
+        await link.close()

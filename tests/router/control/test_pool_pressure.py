@@ -167,3 +167,30 @@ def test_a_scrape_shows_all_of_it() -> None:
     page = generate_latest(registry).decode()
     assert 'splitserve_pool_pressure_ratio{role="prefill",signal="wait"} 0.0' in page
     assert page.count("splitserve_pool_pressure_ratio{") == 4
+
+
+def test_who_takes_no_work_bears_no_part_of_the_pressure() -> None:
+    watched = Watched()
+    for members in (watched.workers.prefill, watched.workers.decode):
+        left = members[1]
+        left.state = replace(left.state, draining=True)
+    working = watched.workers.decode[0]
+    working.state = replace(
+        working.state, load=EngineLoad(num_running=1, decode_step_ms=1.5 * BUDGETS.itl_budget_ms)
+    )
+    assert watched.of(Role.DECODE, "inter_token") == 1.5
+    prefill = watched.workers.prefill[0]
+    prefill.pending_prefill_tokens = 4000
+    alone_ms = watched.estimates.prefill.speed_of(prefill.key).of(4000)
+    assert watched.of(Role.PREFILL, "wait") == alone_ms / BUDGETS.ttft_budget_ms
+
+
+def test_where_nobody_takes_work_those_who_are_there_bear_it() -> None:
+    watched = Watched()
+    for item in watched.workers.decode:
+        item.state = replace(
+            item.state,
+            draining=True,
+            load=EngineLoad(num_running=1, decode_step_ms=2.0 * BUDGETS.itl_budget_ms),
+        )
+    assert watched.of(Role.DECODE, "inter_token") == 2.0
