@@ -109,7 +109,7 @@ def test_pools_that_stood_at_none_serve_until_a_signal_and_go_back(
         said = "\n".join(read_until(process, r"ready in .* release default/chat"))
         assert sizes(release) == (1, 2)
         assert re.search(r"decode +0 -> 2", said) and re.search(r"chat-decode-\S+ +ready on", said)
-        read_until(process, r"end +Ctrl-C puts back prefill to 0, decode to 0")
+        read_until(process, r"end +Ctrl-C puts back decode to 0, prefill to 0")
         process.send_signal(number)
         read_until(process, r"decode +2 -> 0")
         assert process.wait(DEADLINE_S) == code
