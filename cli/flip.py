@@ -180,7 +180,7 @@ async def _carry_out(
             f"{plan.worker_id} has gone, and no {grow.pool} worker is ready in its place",
             request.command(f"scale {grow.pool}={grow.size}"),
         ):
-            await _reach(scaler, grow, deadline)
+            await _reach(scaler, replace(grow, skips_room=True), deadline)
         return
     starting = await _grown(scaler, plan, request, deadline)
     say(f"{', '.join(starting.starting) or plan.growing.pool} is ready")

@@ -20,7 +20,7 @@ from cli.hold_commands import hold_app
 from cli.inspect_commands import add_inspection
 from cli.key_commands import keys_app
 from cli.model_commands import models_app
-from cli.option_flags import EPILOG, with_flags_of
+from cli.option_flags import EPILOG, with_flags_of, with_options_of
 from cli.output_form import Output, ViewOutput, checked_form, checked_view_form
 from cli.rollout_commands import rollout_app
 from cli.scale_commands import scale_app
@@ -29,6 +29,7 @@ from cli.watch_commands import watch_app
 from cluster import VERSION
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
+from cluster.options import ResolvedOption, build_options
 from cluster.planner_options import PlannerOptions
 from cluster.process.parent_death import die_with_parent
 
@@ -75,12 +76,18 @@ def everywhere(
 
 @app.command(epilog=EPILOG)
 @shows_errors
-@with_flags_of(ServeOptions, positional="model")
-def serve(options: ServeOptions) -> None:
-    """Start a whole fleet on this machine."""
+@with_options_of(ServeOptions, positional="model")
+def serve(found: dict[str, ResolvedOption]) -> None:
+    """Start a whole fleet: on this machine, on Ray, or the pools of a release on Kubernetes."""
+    from cli.serve_release import refuse_release, serve_release
+
+    if found["launcher"].value == "kubernetes":
+        raise typer.Exit(serve_release(found))
+    refuse_release(found)
     from cli.serve import serve_fleet
     from cluster.process.thread_call import exit_past_calls
 
+    options = build_options(ServeOptions, {name: each.value for name, each in found.items()})
     raise typer.Exit(exit_past_calls(serve_fleet(options)))  # a Ray may have left one
 
 

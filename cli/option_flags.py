@@ -31,46 +31,44 @@ EPILOG = "Every option is also a variable, --max-num-seqs SPLITSERVE_MAX_NUM_SEQ
 
 
 def with_flags_of(
-    cls: type[Options],
-    *,
-    fixed: dict[str, object] | None = None,
-    positional: str | None = None,
+    cls: type[Options], *, fixed: dict[str, object] | None = None
 ) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
     """Makes a typer command of a function that takes one `cls`.
 
-    `fixed` options are set by the command and get no flag; `positional` may also be given as the
-    only argument. The command raises ConfigError for what `load_options` refuses.
+    `fixed` options are set by the command and get no flag. The command raises ConfigError for what
+    `load_options` refuses.
     """
 
     def decorate(run: Callable[[Options], None]) -> Callable[..., None]:
         def command(**given: Any) -> None:
-            config_file, flags = _words(given, positional)
+            config_file, flags = _words(given, None)
             run(load_options(cls, {**flags, **(fixed or {})}, config_file=config_file))
 
-        parameters = [_argument(positional)] if positional else []
-        return _shown_as(run, command, [*parameters, *_flags(cls, fixed or {}), _CONFIG])
+        return _shown_as(run, command, [*_flags(cls, fixed or {}), _CONFIG])
 
     return decorate
 
 
 def with_options_of(
-    cls: type, *, fixed: dict[str, object] | None = None
+    cls: type, *, fixed: dict[str, object] | None = None, positional: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a typer command of a function that takes every option of `cls` as it is resolved, a
-    `dict[str, ResolvedOption]`, and by keyword what else it names. Raises as `with_flags_of`."""
+    `dict[str, ResolvedOption]`, and by keyword what else it names. `positional` may also be given
+    as the only argument. Raises as `with_flags_of`."""
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
         _, *own = inspect.signature(run, eval_str=True).parameters.values()
 
         def command(**given: Any) -> None:
             mine = {each.name: given.pop(each.name) for each in own}
-            config_file, flags = _words(given, None)
+            config_file, flags = _words(given, positional)
             found = resolve_options(cls, {**flags, **(fixed or {})}, config_file=config_file)
             of_command = {name: replace(found[name], source="command") for name in fixed or {}}
             run(found | of_command, **mine)
 
         others = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-        return _shown_as(run, command, [*_flags(cls, fixed or {}), _CONFIG, *others])
+        first = [_argument(positional)] if positional else []
+        return _shown_as(run, command, [*first, *_flags(cls, fixed or {}), _CONFIG, *others])
 
     return decorate
 

@@ -29,6 +29,7 @@ from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.pool_members import least_to_lose, pool_name
 from cluster.scaling.scaler import (
     NotSettled,
+    RefusalReason,
     ScaleOrder,
     ScalePlan,
     Scaler,
@@ -49,6 +50,8 @@ class ScaleRequest:
     is_agreed: bool = False
     deadline_s: float = 600.0
     output: str = "table"
+    may_wait: bool = False
+    """For nodes that are not there yet."""
     release: str = ""
     """[NAMESPACE/]RELEASE, if it is one on Kubernetes."""
 
@@ -56,6 +59,9 @@ class ScaleRequest:
         """To be typed for the same fleet."""
         where = f" --kubernetes {self.release}" if self.release else ""
         return f"splitserve scale {' '.join(sizes)}{where}"
+
+
+_WAITING = "--allow-pending, where nodes are to come: the pods wait for them"
 
 
 class _DoneInPart(Exception):
@@ -148,9 +154,11 @@ async def scale(
             return ExitCode.FAILED
         for number, order in enumerate(orders):
             with _told_what_is_done(plans[:number], order, request):
-                await scaler.scale(order)
+                await scaler.scale(replace(order, skips_room=True))
     except ScaleRefused as refusal:
-        complain(f"refused ({refusal.reason}): {refusal.message}")
+        is_for_nodes = refusal.reason is RefusalReason.GPUS and request.release
+        remedy = _WAITING if is_for_nodes else ""
+        complain(f"refused ({refusal.reason}): {refusal.message}", remedy=remedy)
         return ExitCode.REFUSED
     except _DoneInPart as failure:
         complain(str(failure), remedy=failure.remedy)
@@ -169,7 +177,8 @@ async def _judged(
     try:
         return order, await scaler.scale(replace(order, is_dry_run=True))
     except ScaleRefused as refusal:
-        if not (request.release and order.leaving):
+        is_about_its_name = refusal.reason is not RefusalReason.DISRUPTION
+        if not (request.release and order.leaving and is_about_its_name):
             raise
         num_held = sum(pool_name(state.member) == order.pool for state in members)
         if order.size <= num_held:
@@ -216,6 +225,8 @@ async def _orders(
             pool=pool,
             size=size,
             leaving=tuple(least_to_lose(members, pool, now.get(pool, 0) - size)),
+            beside=tuple(each for each in request.sizes.items() if each[0] != pool),
+            may_wait=request.may_wait,
         )
         for pool, size in request.sizes.items()
     ]
@@ -242,6 +253,8 @@ def _show(plans: Sequence[ScalePlan], members: Sequence[MemberState], output: st
             plan.pool, *sizes, ", ".join(plan.starting) or "-", ", ".join(plan.leaving) or "-"
         )
     table.print()
+    for line in dict.fromkeys(line for plan in plans for line in plan.unjudged):
+        say(f"not known: {line}")
     for plan in plans:
         for line in losses(members, plan):
             say(line)

@@ -21,6 +21,10 @@ def scale(
     wait: Annotated[bool, typer.Option("--wait", help="until all are ready")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
     deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of --wait")] = 600.0,
+    allow_pending: Annotated[
+        bool,
+        typer.Option("--allow-pending", help="on Kubernetes: also where no node has the GPUs yet"),
+    ] = False,
     grpc: GrpcAddress = DEFAULT_ROUTER,
     kubernetes: MaybeRelease = None,
     output: ViewOutput = "table",
@@ -35,7 +39,12 @@ def scale(
         is_agreed=yes,
         deadline_s=deadline,
         output=checked_view_form(output),
+        may_wait=allow_pending,
     )
+    if allow_pending and kubernetes is None:
+        raise typer.BadParameter(
+            "is of releases on Kubernetes, whose pods may wait", param_hint="--allow-pending"
+        )
     if kubernetes is not None:
         raise typer.Exit(scale_release(kubernetes, request, grpc))
     raise typer.Exit(run_scale(grpc, request))

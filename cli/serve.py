@@ -1,6 +1,5 @@
-"""`splitserve serve`: ports, a plan, the model, then the processes, until Ctrl-C or SIGTERM.
-
-exit code 0 after SIGTERM, 130 after Ctrl-C, 1 when a process could not start
+"""`splitserve serve` on this machine or on Ray: ports, a plan, the model, then the processes, until
+Ctrl-C or SIGTERM (serve_run.py). On Kubernetes: serve_release.py.
 """
 
 from __future__ import annotations
@@ -8,14 +7,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import signal
 import time
 from pathlib import Path
 
 from cli.exit_code import ExitCode
 from cli.fleet_view import FleetView
 from cli.progress_view import ProgressView
-from cli.terminal import complain, say
+from cli.serve_run import ServeRun
+from cli.terminal import say
 from cluster.aside_options import AsideOptions
 from cluster.cache_heirs import CacheHeirs
 from cluster.config import ServeOptions
@@ -27,10 +26,9 @@ from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
 from cluster.locks import check_router, needs_fleet_port, warning_of_strangers
 from cluster.models.cache.store import ModelStore
-from cluster.process.background import Loss, until_one_ends
+from cluster.process.background import Loss
 from cluster.process.free_memory import free_memory_share
 from cluster.process.own_cores import available_cores
-from cluster.supervisor.child import StartFailed
 from cluster.supervisor.failure import ProcessFailure
 from cluster.supervisor.fleet import Machine, plan_fleet, warning_of_shared_gpus
 from cluster.supervisor.fleet_report import FleetReport
@@ -70,11 +68,17 @@ def _serve_at(place: FleetPlace, log_dir: Path) -> ExitCode:
     stages = plan_fleet(options, place.machine)
     if warning := warning_of_shared_gpus(options, place.machine):
         say(f"warning: {warning}")
-    return asyncio.run(FleetRun(options, stages, log_dir, place).run())
+    return asyncio.run(_run(options, stages, log_dir, place))
 
 
-class FleetRun:
-    """One run of the supervisor, with the operator's signals."""
+async def _run(
+    options: ServeOptions, stages: list[list[ProcessSpec]], log_dir: Path, place: FleetPlace
+) -> ExitCode:
+    return await ServeRun(SupervisedFleet(options, stages, log_dir, place)).run()
+
+
+class SupervisedFleet:
+    """See ServedFleet: processes that a supervisor here keeps alive, on this machine or on Ray."""
 
     def __init__(
         self,
@@ -114,52 +118,25 @@ class FleetRun:
             _dialer,
             sizes=self._sizing,
         )
-        self._stop = asyncio.Event()
-        self._exit_code = ExitCode.OK
 
-    async def run(self) -> ExitCode:
-        """Until a signal or a failed start; every process is gone when it returns."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._on_signal, ExitCode.INTERRUPTED)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal, ExitCode.OK)
-        failure: ProcessFailure | None = None
-        try:
-            failure = await self._serve_until_stopped()
-        finally:
-            await self._wind_down(failure)
-        if failure is None:
-            return self._exit_code
-        complain(f"{failure.name}: {failure.how}: {failure.cause}", remedy=failure.remedy)
-        return ExitCode.FAILED
-
-    async def _serve_until_stopped(self) -> ProcessFailure | None:
-        """Why the start failed, if it did, or why the fleet cannot be kept alive."""
-        try:
-            await until_one_ends(self._stopped_or_lost(), self._start())
-        except StartFailed as cause:
-            return None if self._stop.is_set() else cause.failure
-        if not self._stop.is_set() and not self._supervisor.lost.is_set():
-            self._view.all_ready()
-            self._report.begin()
-        await self._stopped_or_lost()
-        loss = self._supervisor.loss
-        return _failure_of(loss) if loss is not None and not self._stop.is_set() else None
-
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """See ServedFleet."""
         await self._supervisor.start(self._stages)
         await self._reserve.filled()
 
-    def _tell(self, piece: News) -> None:
-        """The terminal last: it may be gone."""
-        self._reserve(piece)
-        self._report(piece)
-        self._view(piece)
+    def began(self) -> None:
+        """See ServedFleet."""
+        self._view.all_ready()
+        self._report.begin()
 
-    async def _stopped_or_lost(self) -> None:
-        await until_one_ends(self._stop.wait(), self._supervisor.lost.wait())
+    async def until_lost(self) -> ProcessFailure:
+        """See ServedFleet."""
+        await self._supervisor.lost.wait()
+        assert self._supervisor.loss is not None
+        return _failure_of(self._supervisor.loss)
 
-    async def _wind_down(self, failure: ProcessFailure | None) -> None:
+    async def stop(self, failure: ProcessFailure | None) -> None:
+        """See ServedFleet."""
         self._view.stopping_by_choice = failure is None
         grace_s = self._options.router.drain_timeout_s + STOP_SLACK_S
         if failure is not None and not self._serves_without_its_place:
@@ -173,17 +150,20 @@ class FleetRun:
             self._supervisor.kill()
             self._view.close()
 
+    def kill(self) -> None:
+        """See ServedFleet."""
+        self._supervisor.kill()
+
+    def _tell(self, piece: News) -> None:
+        """The terminal last: it may be gone."""
+        self._reserve(piece)
+        self._report(piece)
+        self._view(piece)
+
     @property
     def _serves_without_its_place(self) -> bool:
         loss = self._supervisor.loss
         return loss is not None and isinstance(loss.cause, PlaceLost)
-
-    def _on_signal(self, exit_code: ExitCode) -> None:
-        """The first asks, the second insists."""
-        if self._stop.is_set():
-            self._supervisor.kill()
-        self._exit_code = exit_code
-        self._stop.set()
 
 
 def _dialer() -> Dialer:

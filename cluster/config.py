@@ -212,7 +212,7 @@ class RouterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """`splitserve serve`: a whole fleet, on this machine or on a Ray cluster.
+    """`splitserve serve`: a whole fleet, on this machine, on a Ray cluster or on Kubernetes.
 
     What WorkerOptions has and this has not belongs to one worker, such as a port, and is refused
     here wherever it is set.
@@ -276,8 +276,14 @@ class ServeOptions:
     )
     launcher: str = option(
         "local",
-        "local: processes of this machine; ray: actors on a Ray cluster",
-        choices=("local", "ray"),
+        "local: processes of this machine; ray: actors on a Ray cluster; kubernetes: pods of the "
+        "release that --kubernetes names",
+        choices=("local", "ray", "kubernetes"),
+    )
+    kubernetes: str | None = option(
+        None,
+        "[NAMESPACE/]RELEASE of the chart whose pools are started, with --launcher kubernetes; of "
+        "all other options it takes --prefill and --decode: what a pod is its values say",
     )
     log_dir: str | None = option(
         None, "where each process's full log goes; default: $SPLITSERVE_HOME/logs/<start time>"

@@ -15,6 +15,7 @@ Object = Mapping[str, Any]
 
 GROUP, VERSION, PLURAL = "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"
 KIND = "LeaderWorkerSet"
+NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
 HELD_PARTITION = 1_000_000
 """Above any number of replicas: a set that grows while it is held grows by the template before."""
 
@@ -34,6 +35,18 @@ class GroupSets:
         follower = template["workerTemplate"]["spec"]
         leader = (template.get("leaderTemplate") or template["workerTemplate"])["spec"]
         return [leader, *[follower] * (int(template.get("size", 1)) - 1)]
+
+    def labels_of_its_pods(self, pool: Object) -> dict[str, str]:
+        """Of the followers, who are of another component than their leader, those that it has."""
+        template = pool["spec"]["leaderWorkerTemplate"]
+        follower = (template["workerTemplate"].get("metadata") or {}).get("labels") or {}
+        first = template.get("leaderTemplate") or template["workerTemplate"]
+        leader = (first.get("metadata") or {}).get("labels") or {}
+        return {key: value for key, value in leader.items() if follower.get(key) == value}
+
+    def selector_of_its_pods(self, pool: Object) -> Object | None:
+        """By the label that their controller gives them."""
+        return {"matchLabels": {NAME_LABEL: pool["metadata"]["name"]}}
 
     def is_paused(self, pool: Object) -> bool:
         """It is on hold."""

@@ -3,8 +3,9 @@ LeaderWorkerSets where the ranks of a worker span hosts.
 
 A pool that gets smaller loses the pods that were named (named_pod.py), and else those that
 Kubernetes chooses; each drains before it ends.
-A disruption budget guards evictions and not this: at least one worker always stays. What a quota
-forbids is known when a pod is to be made; the pool says it then.
+What quotas, free GPUs and disruption budgets do not allow is refused before the patch
+(room_check.py); what they forbid all the same is known when a pod is to be made, and the pool says
+it then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cluster.scaling.groups import Object
 from cluster.scaling.kubernetes_api import DeploymentsApi
 from cluster.scaling.named_pod import NamedPod
 from cluster.scaling.pool_kind import kind_of
+from cluster.scaling.room_check import room_for
 from cluster.scaling.scaler import (
     PoolState,
     RefusalReason,
@@ -55,6 +57,7 @@ class KubernetesScaler:
         leaving = [NamedPod(self._api, pod, order.pool) for pod in order.leaving]
         if leaving:
             _check_can_be_named(pool)
+        unjudged = await room_for(self._api.room, found, order, pool_state(pool))
         await self._change(pool, order, leaving)
         return ScalePlan(
             pool=order.pool,
@@ -62,6 +65,7 @@ class KubernetesScaler:
             size=order.size,
             leaving=order.leaving,
             num_gpus=max(0, order.size - before) * gpus_of_a_worker(pool),
+            unjudged=unjudged,
         )
 
     async def _change(self, pool: Object, order: ScaleOrder, leaving: Sequence[NamedPod]) -> None:

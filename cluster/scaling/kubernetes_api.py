@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import msgspec
-
-from cluster.errors import ConfigError, WorkerLost
+from cluster.errors import ConfigError
 from cluster.scaling.groups import GroupSets, Object
+from cluster.scaling.kubernetes_call import called
 from cluster.scaling.pool_kind import kind_of
+from cluster.scaling.room_api import RoomApi, ServerRoom
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
-TIMEOUT_S = 15.0
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 LOST_FIRST = "-2147483648"
 """The least that there is: all others are dearer."""
@@ -26,6 +25,8 @@ class DeploymentsApi(Protocol):
     """Of one namespace: its Deployments, and the sets of groups that take their place. Every call
     raises ScaleRefused where the server says no, and WorkerLost where it does not answer."""
 
+    room: RoomApi
+    """What there is for more pods, by the same connection."""
     hidden: str
     """Why sets of groups were not listed, in the server's words; empty: they were."""
 
@@ -35,10 +36,13 @@ class DeploymentsApi(Protocol):
     async def replica_sets(self, selector: str) -> Sequence[Object]:
         """Those with these labels."""
 
+    async def pods_with(self, selector: str) -> Sequence[Object]:
+        """Those with these labels."""
+
     async def patch_scale(self, pool: Object, replicas: int, *, is_dry_run: bool) -> None:
         """Of one that was listed; CHANGING where somebody has changed it since."""
 
-    async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
+    async def patch(self, pool: Object, operations: Sequence[Object], *, is_dry_run: bool) -> None:
         """One that was listed, by a JSON patch: all of it or nothing."""
 
     async def pod(self, name: str) -> Object | None:
@@ -63,6 +67,7 @@ class ApiServer(DeploymentsApi):
         self._apps = api.AppsV1Api(client)
         self._custom = api.CustomObjectsApi(client)
         self._core = api.CoreV1Api(client)
+        self.room = ServerRoom(namespace, client)
         self.hidden = ""
 
     @classmethod
@@ -90,6 +95,10 @@ class ApiServer(DeploymentsApi):
         """See DeploymentsApi."""
         return await self._listed(self._apps.list_namespaced_replica_set, selector)
 
+    async def pods_with(self, selector: str) -> Sequence[Object]:
+        """See DeploymentsApi."""
+        return await self._listed(self._core.list_namespaced_pod, selector)
+
     async def patch_scale(self, pool: Object, replicas: int, *, is_dry_run: bool) -> None:
         """See DeploymentsApi."""
         call, named = self._apps.patch_namespaced_deployment_scale, dict(kind_of(pool).plural)
@@ -102,11 +111,13 @@ class ApiServer(DeploymentsApi):
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
         await self._called(call, name=pool["metadata"]["name"], body=body, **named)
 
-    async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
+    async def patch(self, pool: Object, operations: Sequence[Object], *, is_dry_run: bool) -> None:
         """See DeploymentsApi."""
-        call, named = self._apps.patch_namespaced_deployment, kind_of(pool).plural
+        call, named = self._apps.patch_namespaced_deployment, dict(kind_of(pool).plural)
         if named:
             call = self._custom.patch_namespaced_custom_object
+        if is_dry_run:
+            named["dry_run"] = "All"
         body = [dict(operation) for operation in operations]
         await self._called(
             call,
@@ -170,37 +181,4 @@ class ApiServer(DeploymentsApi):
         return [self._client.sanitize_for_serialization(item) for item in found.items]
 
     async def _called(self, call: Any, **arguments: Any) -> Any:
-        from aiohttp import ClientError
-        from kubernetes.aio.client.exceptions import ApiException
-
-        try:
-            return await call(namespace=self._namespace, _request_timeout=TIMEOUT_S, **arguments)
-        except ApiException as refusal:
-            raise refused(refusal.status, _message(refusal.body)) from refusal
-        except (ClientError, OSError, TimeoutError) as cause:
-            raise WorkerLost(f"the API server does not answer: {cause}") from cause
-
-
-def refused(status: int | None, message: str) -> ScaleRefused | WorkerLost:
-    """What an answer of the API server means here. Its words name the verb that is forbidden. 422
-    is of a patch whose test has failed; a server that is not well has refused nothing."""
-    if status is None or status >= 500:
-        return WorkerLost(f"the API server is not well: {message}")
-    if "exceeded quota" in message:
-        return ScaleRefused(RefusalReason.QUOTA, message)
-    reasons = {
-        401: RefusalReason.FORBIDDEN,
-        403: RefusalReason.FORBIDDEN,
-        404: RefusalReason.NO_SUCH_POOL,
-        409: RefusalReason.CHANGING,
-        422: RefusalReason.CHANGING,
-        429: RefusalReason.DISRUPTION,
-    }
-    return ScaleRefused(reasons.get(status, RefusalReason.OPTIONS), message)
-
-
-def _message(body: str | None) -> str:
-    try:
-        return str(msgspec.json.decode(body or "")["message"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return body or "the API server gives no reason"
+        return await called(call, namespace=self._namespace, **arguments)

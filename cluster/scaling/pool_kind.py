@@ -29,6 +29,12 @@ class PoolKind(Protocol):
     def pods_of_a_worker(self, pool: Object) -> list[Object]:
         """The spec of each pod that one replica consists of."""
 
+    def labels_of_its_pods(self, pool: Object) -> dict[str, str]:
+        """That all of its newest template have."""
+
+    def selector_of_its_pods(self, pool: Object) -> Object | None:
+        """Of all of them, whatever their template."""
+
     def is_paused(self, pool: Object) -> bool:
         """Its rolling update does not go on."""
 
@@ -55,6 +61,15 @@ class Deployments:
     def pods_of_a_worker(self, pool: Object) -> list[Object]:
         """See PoolKind."""
         return [pool["spec"]["template"]["spec"]]
+
+    def labels_of_its_pods(self, pool: Object) -> dict[str, str]:
+        """See PoolKind."""
+        return dict((pool["spec"]["template"].get("metadata") or {}).get("labels") or {})
+
+    def selector_of_its_pods(self, pool: Object) -> Object | None:
+        """See PoolKind."""
+        found: Object | None = pool["spec"].get("selector")
+        return found
 
     def is_paused(self, pool: Object) -> bool:
         """See PoolKind."""

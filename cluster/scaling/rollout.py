@@ -4,10 +4,13 @@ status    pods of the new template, of the old one, and how far pools are apart
 pause     spec.paused, or a partition: pods stay as they are
 resume    it goes on
 undo      the template before the last one, which rolls out in turn
+
+What changes something is planned for all pools, judged by the server, and then carried out.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +20,17 @@ from cluster.scaling.kubernetes import check_listed, pool_of, selector_of
 from cluster.scaling.kubernetes_api import DeploymentsApi
 from cluster.scaling.pool_kind import DEPLOYMENTS, kind_of
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
+from cluster.scaling.template_changes import template_changes
 
 TEMPLATE_HASH = "pod-template-hash"
+
+
+class RolloutDeed(enum.StrEnum):
+    """What an operator does to a rolling update."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    UNDO = "undo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +59,37 @@ class RolloutState:
         return self.num_updated / max(1, self.num_wanted)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutChange:
+    """What is to be done to one pool."""
+
+    pool: str
+    deed: RolloutDeed
+    is_paused: bool
+    """It is on hold now."""
+    revision: int
+    revision_after: int
+    """Whose template it is to have then."""
+    differences: tuple[str, ...] = ()
+    """Of that template from the one that it has."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing changes."""
+        return self.deed is not RolloutDeed.UNDO and self.is_paused == (
+            self.deed is RolloutDeed.PAUSE
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """A change, and the patch that makes it: what was agreed to and nothing else."""
+
+    change: RolloutChange
+    pool: Object
+    operations: Sequence[Object]
+
+
 class Rollouts:
     """Of one release. Calls raise ScaleRefused and WorkerLost, as DeploymentsApi."""
 
@@ -58,22 +101,22 @@ class Rollouts:
         """Of one pool, or all."""
         return [_state(deployment) for deployment in await self._found(pool)]
 
-    async def pause(self, pool: str | None, *, is_paused: bool) -> list[str]:
-        """Holds pools, or lets them go on; returns their names."""
+    async def planned(self, deed: RolloutDeed, pool: str | None) -> list[PlannedChange]:
+        """Of one pool, or all. Changes nothing."""
         found = await self._found(pool)
-        for each in found:
-            await self._api.patch(each, kind_of(each).pausing(each, is_paused=is_paused))
-        return [pool_of(deployment) for deployment in found]
+        if deed is RolloutDeed.UNDO:
+            return await self._undoing(found)
+        return [_holding(each, deed) for each in found]
 
-    async def undo(self, pool: str | None) -> list[str]:
+    async def carry_out(self, planned: PlannedChange, *, is_dry_run: bool = False) -> None:
+        """With `is_dry_run` the server judges it alone."""
+        await self._api.patch(planned.pool, planned.operations, is_dry_run=is_dry_run)
+
+    async def _undoing(self, found: Sequence[Object]) -> list[PlannedChange]:
         """Back to the template before. All are looked at before the first is changed."""
-        found = await self._found(pool)
         _check_templates_are_kept(found)
         sets = await self._api.replica_sets(self._selector)
-        templates = [_template_before(deployment, sets) for deployment in found]
-        for deployment, template in zip(found, templates, strict=True):
-            await self._api.patch(deployment, _replaced(deployment, template))
-        return [pool_of(deployment) for deployment in found]
+        return [_undoing(deployment, _set_before(deployment, sets)) for deployment in found]
 
     async def _found(self, pool: str | None) -> Sequence[Object]:
         found = await self._api.pools(self._selector)
@@ -117,7 +160,34 @@ def _state(deployment: Object) -> RolloutState:
     )
 
 
-def _template_before(deployment: Object, sets: Sequence[Object]) -> dict[str, Any]:
+def _holding(pool: Object, deed: RolloutDeed) -> PlannedChange:
+    kind = kind_of(pool)
+    revision = kind.revision(pool)
+    change = RolloutChange(
+        pool=pool_of(pool),
+        deed=deed,
+        is_paused=kind.is_paused(pool),
+        revision=revision,
+        revision_after=revision,
+    )
+    return PlannedChange(change, pool, kind.pausing(pool, is_paused=deed is RolloutDeed.PAUSE))
+
+
+def _undoing(deployment: Object, before: Object) -> PlannedChange:
+    template = _template_of(before)
+    change = RolloutChange(
+        pool=pool_of(deployment),
+        deed=RolloutDeed.UNDO,
+        is_paused=DEPLOYMENTS.is_paused(deployment),
+        revision=DEPLOYMENTS.revision(deployment),
+        revision_after=DEPLOYMENTS.revision(before),
+        differences=template_changes(deployment["spec"]["template"], template),
+    )
+    return PlannedChange(change, deployment, _replaced(deployment, template))
+
+
+def _set_before(deployment: Object, sets: Sequence[Object]) -> Object:
+    """The ReplicaSet of the template before the one that it has."""
     uid, now = deployment["metadata"]["uid"], DEPLOYMENTS.revision(deployment)
     own = [
         item
@@ -129,7 +199,12 @@ def _template_before(deployment: Object, sets: Sequence[Object]) -> dict[str, An
         raise ScaleRefused(
             RefusalReason.OPTIONS, f"{pool_of(deployment)} has no revision before {now}"
         )
-    template = dict(max(before, key=DEPLOYMENTS.revision)["spec"]["template"])
+    return max(before, key=DEPLOYMENTS.revision)
+
+
+def _template_of(replica_set: Object) -> dict[str, Any]:
+    """Without the label that tells its pods from those of others."""
+    template = dict(replica_set["spec"]["template"])
     labels = dict(template["metadata"]["labels"])
     labels.pop(TEMPLATE_HASH, None)
     return template | {"metadata": {**template["metadata"], "labels": labels}}

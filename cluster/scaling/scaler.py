@@ -83,6 +83,14 @@ class ScaleOrder:
     """Judged, and not done."""
     by: str = ""
     """Who orders it, in words for events; empty: an operator."""
+    beside: tuple[tuple[str, int], ...] = ()
+    """Sizes of other pools that are ordered with it: where there is room for each alone there may
+    be none for all. Looked at on Kubernetes."""
+    may_wait: bool = False
+    """For nodes that are not there yet, as a cluster's autoscaler brings them. On Kubernetes."""
+    skips_room: bool = False
+    """Room is not looked for: it was judged with others a moment ago, of which one may have begun
+    to leave, or it takes the room of one that leaves. On Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,8 @@ class ScalePlan:
     leaving: tuple[str, ...] = ()
     num_gpus: int = 0
     """That the new workers take."""
+    unjudged: tuple[str, ...] = ()
+    """What might stand in its way and may not be looked at, with the reason."""
 
 
 class Scaler(Protocol):

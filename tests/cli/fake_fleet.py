@@ -9,7 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from cli.serve import FleetRun
+from cli.serve import SupervisedFleet
+from cli.serve_run import ServeRun
 from cluster.config import RouterOptions, ServeOptions
 from tests.cluster.child_programs import program
 
@@ -17,4 +18,8 @@ if __name__ == "__main__":
     logs, *named = sys.argv[1:]
     specs = [program(source, name=name) for name, _, source in (n.partition("=") for n in named)]
     options = ServeOptions(router=RouterOptions(drain_timeout_s=20.0))
-    sys.exit(asyncio.run(FleetRun(options, [specs[:1], specs[1:]], Path(logs)).run()))
+
+    async def run() -> int:
+        return await ServeRun(SupervisedFleet(options, [specs[:1], specs[1:]], Path(logs))).run()
+
+    sys.exit(asyncio.run(run()))

@@ -9,7 +9,7 @@ from cli.scale import ScaleRequest, _scale_release, scale
 from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.errors import WorkerLost
 from cluster.scaling.kubernetes import KubernetesScaler
-from cluster.scaling.kubernetes_api import refused
+from cluster.scaling.kubernetes_call import refused
 from protos.membership_pb2 import Member, MembersResponse, MemberState
 from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, pods_of
 

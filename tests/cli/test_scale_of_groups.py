@@ -72,14 +72,14 @@ def test_a_pool_of_groups_is_scaled_by_whole_groups_beside_pools_of_pods(release
 
 def test_a_rollout_of_groups_is_shown_held_and_goes_on_and_is_not_undone(release: Groups) -> None:
     assert "large" in release.run("rollout", "status").stdout
-    assert release.run("rollout", "pause", "large").returncode == 0
+    assert release.run("rollout", "pause", "large", "--yes").returncode == 0
     rolling = release.groups()["rolloutStrategy"]["rollingUpdateConfiguration"]
     assert rolling == {"maxUnavailable": 1, "maxSurge": 0, "partition": HELD_PARTITION}
     assert "on hold" in release.run("rollout", "status", "large").stdout
-    assert release.run("rollout", "resume", "large").returncode == 0
+    assert release.run("rollout", "resume", "large", "--yes").returncode == 0
     rolling = release.groups()["rolloutStrategy"]["rollingUpdateConfiguration"]
     assert rolling["partition"] == 0
-    undone = release.run("rollout", "undo", "large")
+    undone = release.run("rollout", "undo", "large", "--yes")
     assert undone.returncode == 4 and "helm rollback" in undone.stderr
 
 

@@ -57,6 +57,17 @@ def test_every_command_is_tried_on_all_grounds_or_says_why_not() -> None:
     assert ELSEWHERE.keys() - known == set()
 
 
+def test_every_ground_tries_all_of_them_and_a_planner_beside() -> None:
+    grounds = (
+        "tests/fleet/test_verbs.py",
+        "tests/ranks/ray/test_verbs_on_ray.py",
+        "tests/deploy/test_verbs_on_kubernetes.py",
+    )
+    for path in grounds:
+        text = (ROOT / path).read_text()
+        assert "@every_verb" in text and "check_planner(ground)" in text, path
+
+
 def test_the_help_of_every_command_imports_nothing_heavy_and_is_quick() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ALL_HELP, json.dumps(sorted(commands()))],

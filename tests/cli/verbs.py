@@ -13,16 +13,21 @@ from __future__ import annotations
 import enum
 import json
 import re
+import signal
+import socket
 import subprocess
+import sys
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 from cli.exit_code import ExitCode
-from tests.cli.run_cli import clean_environ, cli
+from tests.cli.run_cli import ROOT, clean_environ, cli
+from tests.fleet.support import wait_for
 
 REQUEST = "verbs-1"
 PROMPT = "Seventeen lanterns hung above the narrow street and " * 8
@@ -50,6 +55,10 @@ class Ground:
     prefill: str
     decode: str
     folder: Path
+    url: str
+    """Where clients come."""
+    planned: tuple[str, ...]
+    """The options by which a planner finds it."""
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of whoever uses the ground's context."""
@@ -58,6 +67,7 @@ class Ground:
     def named(self, word: str) -> str:
         """With this ground's names."""
         names = {"PREFILL": self.prefill, "DECODE": self.decode, "FOLDER": str(self.folder)}
+        names["URL"] = self.url
         return re.sub("|".join(names), lambda found: names[found[0]], word)
 
 
@@ -67,7 +77,7 @@ class Verb:
 
     line: str
     says: tuple[str, ...] = ()
-    """Patterns, each in what it prints; PREFILL, DECODE and FOLDER stand for the ground's own."""
+    """Patterns, each in what it prints; PREFILL, DECODE, FOLDER and URL are the ground's own."""
     codes: Mapping[Place, ExitCode] = field(default_factory=dict)
     """Where it does not end with OK."""
     said: Mapping[Place, str] = field(default_factory=dict)
@@ -120,14 +130,24 @@ VERBS = (
     Verb("config schema router", ("max_preemptions",)),
     Verb("doctor --pairs", ("PREFILL->DECODE: .* verified", "0 failed")),
     Verb("rollout status", ("prefill .* done", "decode .* done"), _NO_RELEASE, _SAYS_NO_RELEASE),
-    Verb("rollout pause prefill", ("on hold",), _NO_RELEASE, _SAYS_NO_RELEASE),
-    Verb("rollout resume prefill", ("goes on",), _NO_RELEASE, _SAYS_NO_RELEASE),
+    Verb("rollout status --watch", ("prefill .* done",), _NO_RELEASE, _SAYS_NO_RELEASE),
+    Verb("rollout pause --dry-run", ("decode .* on hold",), _NO_RELEASE, _SAYS_NO_RELEASE),
+    Verb("rollout pause prefill --yes", ("prefill: on hold",), _NO_RELEASE, _SAYS_NO_RELEASE),
+    Verb("rollout resume prefill --yes", ("prefill: goes on",), _NO_RELEASE, _SAYS_NO_RELEASE),
     Verb(
-        "rollout undo prefill",
+        "rollout undo prefill --yes",
         ("no revision before",),
         _NO_RELEASE | {Place.KUBERNETES: ExitCode.REFUSED},
         _SAYS_NO_RELEASE,
     ),
+    Verb("chat --once lanterns --max-tokens 4 --url URL", ("ttft .* DECODE",)),
+    Verb("adapters list", ("nothing",)),
+    Verb(
+        "adapters load poet FOLDER/poet",
+        ("DECODE: .*adapter_refused",),
+        dict.fromkeys(Place, ExitCode.FAILED),
+    ),
+    Verb("adapters unload poet", ("DECODE: ",), dict.fromkeys(Place, ExitCode.FAILED)),
     Verb("keys create acme --file FOLDER/keys.json", ("sk-", "acme")),
     Verb("keys list --file FOLDER/keys.json", ("acme",)),
     Verb(
@@ -146,24 +166,24 @@ VERBS = (
     Verb("drain PREFILL --yes --wait", ("drained",)),
     Verb("uncordon PREFILL", ("takes requests",)),
     Verb("scale prefill=2 --dry-run", ("prefill +1 +2",)),
+    Verb("scale prefill=1 decode=1 --yes --wait", ("ready",)),
+    Verb("flip PREFILL decode --dry-run", ("below_one",), dict.fromkeys(Place, ExitCode.REFUSED)),
+    Verb("flip PREFILL decode --yes", ("below_one",), dict.fromkeys(Place, ExitCode.REFUSED)),
+    Verb("flip nobody decode --yes", ("no_such_worker",), dict.fromkeys(Place, ExitCode.REFUSED)),
     Verb("scale decode=0 --yes", ("below_one",), dict.fromkeys(Place, ExitCode.REFUSED)),
     Verb("scale nobody=2 --yes", ("no_such_pool",), dict.fromkeys(Place, ExitCode.REFUSED)),
 )
 CHANGES = frozenset({"cordon", "uncordon", "drain"})
 """A worker that is held stays so: these go on from each other."""
 ELSEWHERE = {
-    "serve": "a fleet is one",
+    "serve": "a ground is one; of a release: tests/cli/test_serve_release.py and "
+    "tests/deploy/test_serve_on_kubernetes.py",
     "router": "a process",
     "prefill-worker": "a process",
     "decode-worker": "a process",
-    "planner": "a process: tests/fleet/test_planner.py, tests/deploy/test_planner_on_kubernetes.py",
-    "chat": "speaks HTTP: tests/cli/test_chat.py",
+    "planner": "a process: check_planner, tried on all grounds",
     "quality": "needs no fleet: tests/cli/test_quality.py",
     "version": "needs no fleet",
-    "adapters list": "of workers with a folder: tests/cli/test_adapters.py",
-    "adapters load": "of workers with a folder: tests/cli/test_adapters.py",
-    "adapters unload": "of workers with a folder: tests/cli/test_adapters.py",
-    "flip": "of pools of two: tests/fleet/test_hand_on.py",
     "doctor": "of a machine: tests/cli/doctor",
     "models pull": "needs no fleet: tests/cli/test_models.py",
     "config set-context": "every ground begins with it",
@@ -199,6 +219,61 @@ def check_bundle(ground: Ground) -> None:
     assert {"members.json", "traces.json", "router-metrics.txt"} <= names
 
 
+def check_planner(ground: Ground) -> None:
+    """A planner that only says what it would do sees the fleet, and ends well."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ("--pools", "prefill=1..1,decode=1..1", "--dry-run", "--look-interval-s", "0.2")
+    command = [sys.executable, "-m", "cli", "planner", *ground.planned, *words]
+    command += ["--metrics-port", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, env=dict(ground.environ))
+    try:
+        wait_for(lambda: _is_ready(port), timeout_s=TIMEOUT_S, what="a planner that sees the fleet")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def check_flip(ground: Ground) -> None:
+    """A second prefill worker gives its place to a decode worker; then the pools are as before,
+    with whichever decode worker has stayed."""
+    assert ground.run("scale", "prefill=2", "--yes", "--wait").returncode == 0
+    leaving = wait_for(
+        lambda: workers(ground)["prefill"] - {ground.prefill},
+        timeout_s=TIMEOUT_S,
+        what="a second prefill worker",
+    ).pop()
+    done = ground.run("flip", leaving, "decode", "--yes", "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{leaving} gave its place to a decode worker" in done.stderr
+    wait_for(
+        lambda: [len(each) for _, each in sorted(workers(ground).items())] == [2, 1],
+        timeout_s=TIMEOUT_S,
+        what="two decode workers and one that computes prompts",
+    )
+    assert leaving not in workers(ground)["prefill"]
+    assert ground.run("scale", "decode=1", "--yes", "--wait").returncode == 0
+
+
+def workers(ground: Ground) -> dict[str, set[str]]:
+    """Ids of those that take requests, by role."""
+    found: dict[str, set[str]] = {"prefill": set(), "decode": set()}
+    for each in json.loads(ground.run("get", "workers", "-o", "json").stdout):
+        if each["state"] == "ready":
+            found[each["member"]["role"]].add(each["member"]["worker_id"])
+    return found
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/ready", trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
 def stand_on(folder: Path, words: tuple[str, ...], **environ: str) -> dict[str, str]:
     """The environment of an operator who has one context, of these words, and uses it."""
     around = clean_environ(**environ) | {"SPLITSERVE_CONTEXTS": str(folder / "contexts.yaml")}
@@ -209,10 +284,17 @@ def stand_on(folder: Path, words: tuple[str, ...], **environ: str) -> dict[str, 
     return around
 
 
-def ground_of(place: Place, folder: Path, environ: Mapping[str, str]) -> Ground:
+def ground_of(
+    place: Place,
+    folder: Path,
+    environ: Mapping[str, str],
+    *,
+    url: str,
+    planned: tuple[str, ...],
+) -> Ground:
     """With its workers' names, as it says them itself."""
     done = cli("get", "workers", "-o", "json", environ=dict(environ))
     assert done.returncode == 0, done.stderr
     members = [each["member"] for each in json.loads(done.stdout)]
     names = {each["role"]: each["worker_id"] for each in members}
-    return Ground(place, environ, names["prefill"], names["decode"], folder)
+    return Ground(place, environ, names["prefill"], names["decode"], folder, url, planned)

@@ -32,10 +32,14 @@ class Release:
 
     def install(self, values: Manifest = VALUES) -> None:
         """Returns when all pods are ready."""
+        self.claim()
+        self.cluster.helm("install", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
+
+    def claim(self) -> None:
+        """Of the cache of models, which a release only uses."""
         claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
         self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(made | {"spec": claim}))
-        self.cluster.helm("install", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
 
     def upgrade(self, values: Manifest) -> None:
         """Returns when all pods are of the new values, and ready."""
@@ -56,12 +60,15 @@ class Release:
         staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         return [_members_at(pod["status"].get("podIP", "")) for pod in staying]
 
+    def api_key(self) -> str:
+        """That the release made."""
+        return base64.b64decode(self.get("secrets", f"{NAME}-api-keys")["data"]["key"]).decode()
+
     def client(self) -> httpx.AsyncClient:
         """Of the Service, with the key that the release made. Each request has a connection of its
         own, since a Service shares out connections."""
         address = self.get("services", NAME)["spec"]["clusterIP"]
-        key = base64.b64decode(self.get("secrets", f"{NAME}-api-keys")["data"]["key"]).decode()
-        headers = {"Authorization": f"Bearer {key}", "Connection": "close"}
+        headers = {"Authorization": f"Bearer {self.api_key()}", "Connection": "close"}
         return httpx.AsyncClient(
             base_url=f"http://{address}:8000", headers=headers, timeout=120, trust_env=False
         )

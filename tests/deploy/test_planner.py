@@ -34,10 +34,17 @@ def test_there_is_none_by_default() -> None:
     assert not release.kind("Role")
 
 
-def test_it_may_list_deployments_and_change_the_sizes_of_its_pools_and_nothing_else() -> None:
+LOOKS = [
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},
+    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]},
+]
+
+
+def test_it_may_list_deployments_and_their_limits_and_change_the_sizes_of_its_pools() -> None:
     names = ["demo-decode", "demo-prefill"]
     assert rules_of(SIZED) == [
-        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]},
+        *LOOKS,
         {
             "apiGroups": ["apps"],
             "resources": ["deployments/scale"],
@@ -52,7 +59,8 @@ def test_it_may_list_deployments_and_change_the_sizes_of_its_pools_and_nothing_e
 
 def test_groups_are_scaled_by_their_own_kind() -> None:
     group = "leaderworkerset.x-k8s.io"
-    assert rules_of(THREE_POOLS)[1:] == [
+    assert rules_of(THREE_POOLS) == [
+        *LOOKS,
         {
             "apiGroups": ["apps"],
             "resources": ["deployments/scale"],

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.join_token import JOIN_TOKEN
 from tests.cli.verbs import (
     PROMPT,
     REQUEST,
@@ -18,6 +19,8 @@ from tests.cli.verbs import (
     Place,
     Verb,
     check_bundle,
+    check_flip,
+    check_planner,
     check_verb,
     every_verb,
     ground_of,
@@ -47,17 +50,16 @@ def ground(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Ground
     """An operator has the kubeconfig, the fleet's token, and a way to a router: as by `kubectl
     port-forward`."""
     folder = tmp_path_factory.mktemp("operator")
-    words = ("--router", f"{router_address(release)}:{FLEET_PORT}")
-    words += (
-        "--kubernetes",
-        f"default/{NAME}",
-        "--join-token-file",
-        str(token_in(release, folder)),
+    router, token = router_address(release), token_in(release, folder)
+    where = ("--router", f"{router}:{FLEET_PORT}", "--kubernetes", f"default/{NAME}")
+    config = str(release.cluster.server.kubeconfig(""))
+    secrets = {"OPENAI_API_KEY": release.api_key(), JOIN_TOKEN: token.read_text()}
+    environ = stand_on(
+        folder, (*where, "--join-token-file", str(token)), KUBECONFIG=config, **secrets
     )
-    config = release.cluster.server.kubeconfig("")
-    environ = stand_on(folder, words, KUBECONFIG=str(config))
     asyncio.run(ask(release))
-    return ground_of(Place.KUBERNETES, folder, environ)
+    url = f"http://{router}:8000"
+    return ground_of(Place.KUBERNETES, folder, environ, url=url, planned=where)
 
 
 def router_address(release: Release) -> str:
@@ -87,6 +89,10 @@ def test_every_verb_works_on_a_release_of_the_chart(ground: Ground, verb: Verb) 
     check_verb(ground, verb)
 
 
+def test_a_planner_sees_a_release_of_the_chart(ground: Ground) -> None:
+    check_planner(ground)
+
+
 def test_nothing_of_a_release_is_missing_in_its_bundle(ground: Ground) -> None:
     check_bundle(ground)
 
@@ -103,3 +109,7 @@ async def test_prefill_from_one_to_two_and_back_under_load_on_kubernetes_fails_n
             while clients.num_right < before + 2 and not clients.wrong:
                 await asyncio.sleep(0.1)
         assert "cached tokens are handed on" in done.stderr
+
+
+def test_a_pod_gives_its_place_to_one_of_the_other_role(ground: Ground) -> None:
+    check_flip(ground)

@@ -15,6 +15,7 @@ from tests.cli.verbs import (
     Ground,
     Place,
     check_bundle,
+    check_planner,
     check_verb,
     every_verb,
     ground_of,
@@ -34,12 +35,17 @@ def ground(fleets, tmp_path_factory) -> Ground:
     headers = {"X-Request-Id": REQUEST}
     reply = httpx.post(f"{fleet.url}/v1/completions", json=asked, headers=headers, timeout=120)
     assert reply.status_code == 200, reply.text
-    return ground_of(Place.LOCAL, folder, environ)
+    planned = ("--router", fleet.grpc_address)
+    return ground_of(Place.LOCAL, folder, environ, url=fleet.url, planned=planned)
 
 
 @every_verb
 def test_every_verb_works_on_a_fleet_of_this_machine(served_fleet, ground, verb) -> None:
     check_verb(ground, verb)
+
+
+def test_a_planner_sees_a_fleet_of_this_machine(served_fleet, ground) -> None:
+    check_planner(ground)
 
 
 def test_a_request_that_is_listed_is_described_whether_it_has_ended_meanwhile_or_not(

@@ -26,9 +26,14 @@ def status_of_deployment(
     }
     old = deployment.get("status", {}).get("conditions", [])
     progress = _progress(deployment, counts, bounds.wanted, now)
-    conditions = merged(old, [_available(counts, bounds), progress], now)
+    failed = [each for each in new.get("status", {}).get("conditions", ()) if _has_failed(each)]
+    conditions = merged(old, [_available(counts, bounds), progress, *failed], now)
     status = {"observedGeneration": deployment["metadata"]["generation"], **counts}
     return status | {"conditions": conditions}
+
+
+def _has_failed(found: Object) -> bool:
+    return bool(found["type"] == "ReplicaFailure" and found["status"] == "True")
 
 
 def _available(counts: dict[str, int], bounds: Bounds) -> Object:

@@ -11,6 +11,7 @@ from tests.mini_cluster.asks import Ask
 from tests.mini_cluster.evictions import BUDGETS, disruptions
 from tests.mini_cluster.history import Event, Matches, Object
 from tests.mini_cluster.object_store import ObjectStore
+from tests.mini_cluster.quotas import QUOTAS, quota_status
 from tests.mini_cluster.refusals import Refusal
 from tests.mini_cluster.scale import scale_of
 from tests.mini_cluster.selectors import matching
@@ -18,6 +19,7 @@ from tests.mini_cluster.tables import table
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 _LONGEST_WATCH_S = 600.0
+_COUNTED = {BUDGETS: disruptions, QUOTAS: quota_status}
 
 
 def got(store: ObjectStore, ask: Ask) -> Object:
@@ -105,8 +107,10 @@ def _shown(store: ObjectStore, ask: Ask, found: list[Object]) -> Object:
 
 
 def _current(store: ObjectStore, ask: Ask, found: Object) -> Object:
-    """In the version that was asked for. A budget's status is counted when it is looked at."""
-    status = {"status": disruptions(store, found)} if ask.target.resource.name == BUDGETS else {}
+    """In the version that was asked for. The status of a budget, and of a quota, is counted when it
+    is looked at."""
+    count = _COUNTED.get(ask.target.resource.name)
+    status = {} if count is None else {"status": count(store, found)}
     return found | ask.target.resource.type_meta | status
 
 

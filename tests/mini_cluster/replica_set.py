@@ -12,8 +12,11 @@ from tests.mini_cluster.children import (
     new_pod,
     phase,
 )
+from tests.mini_cluster.conditions import condition, merged
 from tests.mini_cluster.history import Object
 from tests.mini_cluster.object_store import ObjectStore
+from tests.mini_cluster.quotas import refuse_beyond_quota
+from tests.mini_cluster.refusals import Refusal
 
 REPLICA_SETS = "replicasets.apps"
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -21,21 +24,33 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 def reconcile_replica_sets(store: ObjectStore, now: datetime) -> None:
     for found in store.select(REPLICA_SETS):
-        _replace(store, found)
+        refusal = _replace(store, found)
         metadata = found["metadata"]
         pods = [pod for pod in children(store, "pods", found) if is_active(pod)]
         status = _status(found, pods, now)
+        if refusal is not None:
+            made = condition("ReplicaFailure", True, "FailedCreate", str(refusal))
+            before = found.get("status", {}).get("conditions", [])
+            status["conditions"] = merged(before, [made], now)
         store.set_status(REPLICA_SETS, metadata["namespace"], metadata["name"], status)
 
 
-def _replace(store: ObjectStore, found: Object) -> None:
+def _replace(store: ObjectStore, found: Object) -> Refusal | None:
+    """What the API said to a pod that it was to make, if it refused one."""
+    refusal = None
     pods = [pod for pod in children(store, "pods", found) if is_active(pod)]
     wanted: int = found["spec"].get("replicas", 1)
-    for _ in range(wanted - len(pods)):
-        store.create("pods", new_pod(found, found["metadata"]["name"] + "-"))
+    try:
+        for _ in range(wanted - len(pods)):
+            pod = new_pod(found, found["metadata"]["name"] + "-")
+            refuse_beyond_quota(store, pod)
+            store.create("pods", pod)
+    except Refusal as said:
+        refusal = said
     for pod in sorted(pods, key=_dearness)[: max(0, len(pods) - wanted)]:
         metadata = pod["metadata"]
         store.delete("pods", metadata["namespace"], metadata["name"])
+    return refusal
 
 
 def _dearness(pod: Object) -> tuple[bool, bool, bool, int, float]:

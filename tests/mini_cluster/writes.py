@@ -17,6 +17,7 @@ from tests.mini_cluster.history import Object
 from tests.mini_cluster.merge import json_merge, json_patch, strategic_merge
 from tests.mini_cluster.metadata import timestamp
 from tests.mini_cluster.object_store import ObjectStore
+from tests.mini_cluster.quotas import refuse_beyond_quota
 from tests.mini_cluster.refusals import Refusal, not_found
 from tests.mini_cluster.resources import Resource
 from tests.mini_cluster.scale import scale_of, scaled
@@ -118,6 +119,8 @@ class Writes:
         return made
 
     def _created(self, made: Object) -> Object:
+        if self.resource.name == "pods":
+            refuse_beyond_quota(self.store, made)
         if status := first_status(self.resource, made):
             made = made | {"status": status}
         created = self.store.create(self.resource.name, made)

@@ -24,6 +24,7 @@ OWN_TIME = {
     "cli.bundle.make": "tells how long a part took",
     "cli.doctor.examine": "tells how long a check took",
     "cli.fleet_view": "tells how long a start took",
+    "cli.release_view": "tells how long a start took",
     "kvtransfer.selftest": "tells how long a transfer took",
     "ranks.collectives.nccl": "tells how long a device has not ended a call",
     "ranks.collectives.gloo": "tells how long a rank waited for others",

@@ -12,7 +12,15 @@ from cli.main import app
 from cluster.scaling.kubernetes_api import ApiServer
 from protos import membership_pb2
 from tests.cli.inspect.fake_router import two_pools
-from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, replica_set
+from tests.cluster.scaling.played_kubernetes import (
+    PlayedDeployments,
+    budget,
+    deployment,
+    gpu_node,
+    pod_on,
+    quota,
+    replica_set,
+)
 
 _HEAD = """
 ## Changing a running fleet
@@ -30,16 +38,24 @@ _SHOWN = (
 )
 _HEAD_OF_RELEASES = """
 A release on Kubernetes is changed through its API server, by your kubeconfig. `rollout status` ends
-with 1 while pools are on their way.
+with 1 while pools are on their way; with `--watch` it ends when they are there (0), or when
+something is in their way (1). What quotas, free GPUs and disruption budgets do not allow is
+refused, with the numbers (4); what you may not look at is said to be not known. `--allow-pending`
+lets new pods wait for nodes that are to come.
 """
 _SHOWN_OF_RELEASES = (
     ("scale", "decode=6", "--dry-run"),
+    ("scale", "decode=9", "--dry-run"),
+    ("scale", "decode=1", "--dry-run"),
     ("rollout", "status"),
     ("rollout", "status", "-o", "yaml"),
-    ("rollout", "pause", "decode"),
-    ("rollout", "resume", "decode"),
-    ("rollout", "undo"),
+    ("rollout", "pause", "--dry-run"),
+    ("rollout", "pause", "decode", "--yes"),
+    ("rollout", "resume", "decode", "--yes"),
+    ("rollout", "undo", "--dry-run", "-o", "yaml"),
+    ("rollout", "undo", "decode", "--yes"),
 )
+_REFUSED = (("scale", "decode=9"), ("scale", "decode=1"))
 _ADDRESS, _RELEASE = "router:50051", "default/chat"
 
 
@@ -103,6 +119,18 @@ def rolling_release() -> PlayedDeployments:
         for pool in ("prefill", "decode")
         for revision in (2, 3)
     ]
+    for pool in ("prefill", "decode"):
+        (container,) = played.items[f"chat-{pool}"]["spec"]["template"]["spec"]["containers"]
+        container["image"] = "splitserve:3"
+    hard = {"requests.nvidia.com/gpu": "8"}
+    played.room.quota_list = [quota("gpus", hard, {"requests.nvidia.com/gpu": "6"})]
+    played.room.budget_list = [budget("chat-decode", "decode", minAvailable=2)]
+    played.room.node_list = [gpu_node("gpu-a", 4), gpu_node("gpu-b", 4)]
+    pools = ("prefill", "prefill", "decode", "decode", "decode", "decode")
+    places = ("gpu-a", "gpu-b", "gpu-a", "gpu-a", "gpu-a", "gpu-b")
+    played.room.pod_list = [
+        pod_on(at, 1, pool=pool) for at, pool in zip(places, pools, strict=True)
+    ]
     return played
 
 
@@ -141,7 +169,8 @@ def _transcript(words: tuple[str, ...]) -> str:
 def _transcript_of_release(words: tuple[str, ...]) -> str:
     with pytest.MonkeyPatch.context() as patch:
         done = run_at_release(patch, *words)
-    assert done.exit_code == (words[:2] == ("rollout", "status")), done.output
+    wanted = 4 if words[:2] in _REFUSED else int(words[:2] == ("rollout", "status"))
+    assert done.exit_code == wanted, done.output
     return _block((*words, "--kubernetes", _RELEASE), done)
 
 

@@ -5,11 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cluster.errors import WorkerLost
 from cluster.scaling.groups import Object
 from cluster.scaling.kubernetes_api import DELETION_COST, DeploymentsApi
-from cluster.scaling.scaler import ScaleRefused
+from cluster.scaling.room_api import RoomApi
+from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
-LABELS = "app.kubernetes.io/name=splitserve,app.kubernetes.io/instance=chat,splitserve/pool"
+_RELEASE = "app.kubernetes.io/name=splitserve,app.kubernetes.io/instance=chat"
+LABELS = f"{_RELEASE},splitserve/pool"
+ROUTER_LABELS = f"{_RELEASE},app.kubernetes.io/component=router"
+
+
+class PlayedRoom(RoomApi):
+    """What a test says that there is, and else GPUs for all. `forbidden`: the server's words, by
+    what is listed."""
+
+    def __init__(self) -> None:
+        self.namespace = "default"
+        self.quota_list: list[Object] = []
+        self.budget_list: list[Object] = []
+        self.node_list: list[Object] = [gpu_node("roomy", 1000)]
+        self.pod_list: list[Object] = []
+        self.forbidden: dict[str, str] = {}
+        self.asked: list[str] = []
+
+    async def quotas(self) -> Sequence[Object]:
+        return self._listed("resourcequotas", self.quota_list)
+
+    async def budgets(self) -> Sequence[Object]:
+        return self._listed("poddisruptionbudgets", self.budget_list)
+
+    async def nodes(self) -> Sequence[Object]:
+        return self._listed("nodes", self.node_list)
+
+    async def pods_on_nodes(self) -> Sequence[Object]:
+        return self._listed("pods", self.pod_list)
+
+    def _listed(self, what: str, found: list[Object]) -> Sequence[Object]:
+        self.asked.append(what)
+        if what in self.forbidden:
+            raise ScaleRefused(RefusalReason.FORBIDDEN, self.forbidden[what])
+        return found
 
 
 class PlayedDeployments(DeploymentsApi):
@@ -20,15 +56,27 @@ class PlayedDeployments(DeploymentsApi):
         self.items = {item["metadata"]["name"]: item for item in items}
         self.sets: list[Object] = []
         self.pods: dict[str, dict[str, Any]] = {}
+        self.routers: list[Object] = []
+        self.is_silent = False
+        """Of the server: it answers nobody."""
         self.goes_instead = ""
         self.patches: list[tuple[str, Sequence[Object]]] = []
         self.refuses_with: ScaleRefused | None = None
         self.refuses_scale: ScaleRefused | None = None
         self.hidden = ""
+        self.room = PlayedRoom()
 
     async def pools(self, selector: str) -> Sequence[Object]:
+        self._answer()
+        if selector == ROUTER_LABELS:
+            return self.routers
         assert selector == LABELS
         return list(self.items.values())
+
+    async def pods_with(self, selector: str) -> Sequence[Object]:
+        self._answer()
+        assert selector == LABELS
+        return list(self.pods.values())
 
     async def replica_sets(self, selector: str) -> Sequence[Object]:
         assert selector == LABELS
@@ -73,9 +121,10 @@ class PlayedDeployments(DeploymentsApi):
             self.pods[going]["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
         self.get_ready()
 
-    async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
+    async def patch(self, pool: Object, operations: Sequence[Object], *, is_dry_run: bool) -> None:
         self._check()
-        self.patches.append((pool["metadata"]["name"], operations))
+        if not is_dry_run:
+            self.patches.append((pool["metadata"]["name"], operations))
 
     async def close(self) -> None:
         """Nothing was open."""
@@ -91,7 +140,12 @@ class PlayedDeployments(DeploymentsApi):
                 "observedGeneration": item["metadata"]["generation"],
             }
 
+    def _answer(self) -> None:
+        if self.is_silent:
+            raise WorkerLost("the API server does not answer: it is played")
+
     def _check(self) -> None:
+        self._answer()
         if self.refuses_with is not None:
             raise self.refuses_with
 
@@ -109,9 +163,44 @@ def deployment(pool: str, replicas: int, *, gpus: int = 0, revision: int = 1) ->
         },
         "spec": {
             "replicas": replicas,
-            "template": {"spec": {"containers": [{"resources": {"limits": limits}}]}},
+            "selector": {"matchLabels": {"splitserve/pool": pool}},
+            "template": {
+                "metadata": {"labels": {"splitserve/pool": pool}},
+                "spec": {"containers": [{"resources": {"limits": limits}}]},
+            },
         },
     }
+
+
+def gpu_node(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
+    """With labels and taints in `spec`."""
+    labels = spec.pop("labels", {})
+    status = {"allocatable": {"cpu": "64", "nvidia.com/gpu": str(gpus)}}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+
+
+def pod_on(node: str, gpus: int, *, pool: str = "", namespace: str = "default") -> dict[str, Any]:
+    """A pod that has its place; of a pool of the release, or anybody's."""
+    limits = {"nvidia.com/gpu": str(gpus)}
+    labels = {"splitserve/pool": pool} if pool else {}
+    return {
+        "metadata": {"name": "some", "namespace": namespace, "labels": labels},
+        "spec": {"nodeName": node, "containers": [{"resources": {"limits": limits}}]},
+    }
+
+
+def quota(name: str, hard: dict[str, str], used: dict[str, str], **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {"hard": hard, **spec},
+        "status": {"hard": hard, "used": used},
+    }
+
+
+def budget(name: str, pool: str, **spec: Any) -> dict[str, Any]:
+    """Without a status: its controller has not looked yet."""
+    selector = {"matchLabels": {"splitserve/pool": pool}}
+    return {"metadata": {"name": name}, "spec": {"selector": selector, **spec}}
 
 
 def pods_of(pool: str, *suffixes: str) -> dict[str, dict[str, Any]]:
@@ -127,7 +216,9 @@ def pods_of(pool: str, *suffixes: str) -> dict[str, dict[str, Any]]:
 def group_set(pool: str, replicas: int, *, size: int, gpus: int) -> dict[str, Any]:
     """As a list of custom resources has it: with its kind."""
     limits = {"nvidia.com/gpu": str(gpus)}
-    template = {"spec": {"containers": [{"resources": {"limits": limits}}]}}
+    labels = {"splitserve/pool": pool}
+    spec = {"containers": [{"resources": {"limits": limits}}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
     made = deployment(pool, replicas)
     rolling = {"maxUnavailable": 1, "maxSurge": 0}
     made["spec"] = {

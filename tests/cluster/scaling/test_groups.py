@@ -6,9 +6,10 @@ import pytest
 
 from cluster.scaling.groups import HELD_PARTITION
 from cluster.scaling.kubernetes import KubernetesScaler
-from cluster.scaling.rollout import Rollouts
+from cluster.scaling.rollout import RolloutDeed, Rollouts
 from cluster.scaling.scaler import RefusalReason, ScaleOrder, ScaleRefused
 from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, group_set
+from tests.cluster.scaling.test_rollout import carried_out
 
 HIDDEN = 'leaderworkersets.leaderworkerset.x-k8s.io is forbidden: User "u" cannot list'
 
@@ -44,7 +45,7 @@ async def test_a_set_that_does_not_say_what_it_has_seen_is_believed(api: PlayedD
 
 async def test_a_rolling_update_of_groups_is_held_by_its_partition(api: PlayedDeployments) -> None:
     rollouts = Rollouts(api, "chat")
-    await rollouts.pause(None, is_paused=True)
+    await carried_out(api, RolloutDeed.PAUSE, None)
     (first, pausing), (second, holding) = api.patches
     assert (first, second) == ("chat-prefill", "chat-decode")
     assert pausing[0]["path"] == "/spec/paused"
@@ -53,13 +54,13 @@ async def test_a_rolling_update_of_groups_is_held_by_its_partition(api: PlayedDe
     assert rolling == {"maxUnavailable": 1, "maxSurge": 0, "partition": HELD_PARTITION}
     api.items["chat-decode"]["spec"]["rolloutStrategy"] = strategy
     assert [state.is_paused for state in await rollouts.status()] == [False, True]
-    await rollouts.pause("decode", is_paused=False)
+    await carried_out(api, RolloutDeed.RESUME, "decode")
     assert api.patches[-1][1][0]["value"]["rollingUpdateConfiguration"]["partition"] == 0
 
 
 async def test_a_held_set_that_grows_is_held_still(api: PlayedDeployments) -> None:
     rollouts = Rollouts(api, "chat")
-    await rollouts.pause("decode", is_paused=True)
+    await carried_out(api, RolloutDeed.PAUSE, "decode")
     api.items["chat-decode"]["spec"]["rolloutStrategy"] = api.patches[-1][1][0]["value"]
     await KubernetesScaler(api, "chat").scale(ScaleOrder(pool="decode", size=7))
     (state,) = await rollouts.status("decode")
@@ -70,7 +71,7 @@ async def test_an_undo_that_would_reach_groups_is_refused_before_anything_moves(
     api: PlayedDeployments,
 ) -> None:
     with pytest.raises(ScaleRefused, match=r"decode: .*helm rollback"):
-        await Rollouts(api, "chat").undo(None)
+        await Rollouts(api, "chat").planned(RolloutDeed.UNDO, None)
     assert api.patches == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from cluster.deadline import Deadline
 from cluster.errors import WorkerLost
 from cluster.scaling.kubernetes import KubernetesScaler
-from cluster.scaling.kubernetes_api import refused
+from cluster.scaling.kubernetes_call import refused
 from cluster.scaling.scaler import (
     NotSettled,
     RefusalReason,

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import WorkerLost
 from cluster.scaling.kubernetes import KubernetesScaler
-from cluster.scaling.kubernetes_api import refused
+from cluster.scaling.kubernetes_call import refused
 from cluster.scaling.scaler import NotSettled, RefusalReason, ScaleOrder, ScaleRefused
 from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, pods_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.scaling.rollout import Rollouts, skew_of
+from cluster.scaling.rollout import RolloutChange, RolloutDeed, Rollouts, skew_of
 from cluster.scaling.scaler import ScaleRefused
 from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, replica_set
 
@@ -38,24 +38,49 @@ async def test_a_change_that_the_server_has_not_looked_at_is_not_done(
     assert not prefill.is_done and prefill.num_updated == 0
 
 
-async def test_one_pool_or_all_are_held_and_go_on(api: PlayedDeployments) -> None:
+async def carried_out(
+    api: PlayedDeployments, deed: RolloutDeed, pool: str | None
+) -> list[RolloutChange]:
     rollouts = Rollouts(api, "chat")
-    assert await rollouts.pause("decode", is_paused=True) == ["decode"]
-    assert await rollouts.pause(None, is_paused=False) == ["prefill", "decode"]
+    plans = await rollouts.planned(deed, pool)
+    for plan in plans:
+        await rollouts.carry_out(plan)
+    return [plan.change for plan in plans]
+
+
+async def test_one_pool_or_all_are_held_and_go_on(api: PlayedDeployments) -> None:
+    (decode,) = await carried_out(api, RolloutDeed.PAUSE, "decode")
+    assert (decode.pool, decode.is_paused, decode.is_idle) == ("decode", False, False)
+    both = await carried_out(api, RolloutDeed.RESUME, None)
+    assert [(change.pool, change.is_idle) for change in both] == [
+        ("prefill", True),
+        ("decode", True),
+    ]
     held, *_ = api.patches
     assert held == ("chat-decode", [{"op": "add", "path": "/spec/paused", "value": True}])
+
+
+async def test_what_is_planned_or_judged_changes_nothing(api: PlayedDeployments) -> None:
+    rollouts = Rollouts(api, "chat")
+    (plan,) = await rollouts.planned(RolloutDeed.PAUSE, "decode")
+    await rollouts.carry_out(plan, is_dry_run=True)
+    assert api.patches == []
 
 
 async def test_undo_brings_the_template_before_if_nobody_was_faster(
     api: PlayedDeployments,
 ) -> None:
+    now = api.items["chat-prefill"]["spec"]["template"]["spec"]
+    now["containers"] = [{"image": "worker:3"}]
     api.sets = [
         replica_set("prefill", 1, "worker:1"),
         replica_set("prefill", 2, "worker:2"),
         replica_set("prefill", 3, "worker:3"),
         replica_set("decode", 1, "worker:9"),
     ]
-    assert await Rollouts(api, "chat").undo("prefill") == ["prefill"]
+    (change,) = await carried_out(api, RolloutDeed.UNDO, "prefill")
+    assert (change.revision, change.revision_after) == (3, 2)
+    assert change.differences == ("containers.0.image: worker:3 -> worker:2",)
     ((name, (test, replace)),) = api.patches
     assert name == "chat-prefill" and (test["path"], test["value"]) == ("/metadata/generation", 1)
     assert replace["value"]["spec"]["containers"][0]["image"] == "worker:2"
@@ -67,7 +92,7 @@ async def test_where_one_pool_has_nothing_before_it_none_is_changed(
 ) -> None:
     api.sets = [replica_set("prefill", 2, "worker:2")]
     with pytest.raises(ScaleRefused, match="decode has no revision before 2"):
-        await Rollouts(api, "chat").undo(None)
+        await Rollouts(api, "chat").planned(RolloutDeed.UNDO, None)
     assert api.patches == []
 
 

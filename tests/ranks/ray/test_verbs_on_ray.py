@@ -14,6 +14,8 @@ from tests.cli.verbs import (
     Place,
     Verb,
     check_bundle,
+    check_flip,
+    check_planner,
     check_verb,
     every_verb,
     ground_of,
@@ -46,12 +48,17 @@ def ground(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Ground:
     headers = {"X-Request-Id": REQUEST}
     reply = httpx.post(f"{fleet.url}/v1/completions", json=asked, headers=headers, timeout=120)
     assert reply.status_code == 200, reply.text
-    return ground_of(Place.RAY, folder, environ)
+    planned = ("--router", fleet.grpc_address)
+    return ground_of(Place.RAY, folder, environ, url=fleet.url, planned=planned)
 
 
 @every_verb
 def test_every_verb_works_on_a_fleet_on_ray(ground: Ground, verb: Verb) -> None:
     check_verb(ground, verb)
+
+
+def test_a_planner_sees_a_fleet_on_ray(ground: Ground) -> None:
+    check_planner(ground)
 
 
 def test_nothing_of_a_fleet_on_ray_is_missing_in_its_bundle(ground: Ground) -> None:
@@ -63,3 +70,8 @@ async def test_prefill_from_one_to_two_and_back_under_load_on_ray_fails_no_reque
     fleet: Fleet,
 ) -> None:
     await scaled_up_and_down(fleet, Reference())
+
+
+@pytest.mark.minutes
+def test_a_worker_on_ray_gives_its_place_to_one_of_the_other_role(ground: Ground) -> None:
+    check_flip(ground)

@@ -1,0 +1,1 @@
+"""A fleet whose workers are pods of a release of the chart: started, watched and given back."""
