@@ -41,6 +41,9 @@ class DeploymentsApi(Protocol):
     async def patch(self, pool: Object, operations: Sequence[Object]) -> None:
         """One that was listed, by a JSON patch: all of it or nothing."""
 
+    async def worker_pods(self, selector: str) -> Sequence[Object] | None:
+        """Those with these labels; None for who may not look at pods."""
+
     async def pod(self, name: str) -> Object | None:
         """None where there is none of that name."""
 
@@ -115,6 +118,15 @@ class ApiServer(DeploymentsApi):
             _content_type="application/json-patch+json",
             **named,
         )
+
+    async def worker_pods(self, selector: str) -> Sequence[Object] | None:
+        """See DeploymentsApi."""
+        try:
+            return await self._listed(self._core.list_namespaced_pod, selector)
+        except ScaleRefused as refusal:
+            if refusal.reason is RefusalReason.FORBIDDEN:
+                return None
+            raise
 
     async def pod(self, name: str) -> Object | None:
         """See DeploymentsApi."""

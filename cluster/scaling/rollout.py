@@ -8,7 +8,8 @@ undo      the template before the last one, which rolls out in turn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,9 @@ class RolloutState:
     num_ready: int
     num_old: int
     """Pods of a template before it."""
+    num_waiting: int | None
+    """Pods that are loaded and not ready: they wait for others of their pairing, or for a router.
+    None for who may not look at pods."""
     is_paused: bool
     problem: str
 
@@ -56,7 +60,10 @@ class Rollouts:
 
     async def status(self, pool: str | None = None) -> list[RolloutState]:
         """Of one pool, or all."""
-        return [_state(deployment) for deployment in await self._found(pool)]
+        found = await self._found(pool)
+        pods = await self._api.worker_pods(self._selector)
+        waiting = None if pods is None else Counter(pool_of(pod) for pod in pods if _waits(pod))
+        return [_state(deployment, waiting) for deployment in found]
 
     async def pause(self, pool: str | None, *, is_paused: bool) -> list[str]:
         """Holds pools, or lets them go on; returns their names."""
@@ -101,8 +108,8 @@ def _check_templates_are_kept(found: Sequence[Object]) -> None:
         raise ScaleRefused(RefusalReason.OPTIONS, f"{', '.join(lacking)}: {reasons[lacking[0]]}")
 
 
-def _state(deployment: Object) -> RolloutState:
-    """What the server has not looked at yet has no new pods."""
+def _state(deployment: Object, waiting: Mapping[str, int] | None) -> RolloutState:
+    """What the server has not looked at yet has no new pods. `waiting`: pods, by pool."""
     spec, status, kind = deployment["spec"], deployment.get("status") or {}, kind_of(deployment)
     num_updated = status.get("updatedReplicas", 0) if kind.is_seen(deployment) else 0
     return RolloutState(
@@ -112,9 +119,18 @@ def _state(deployment: Object) -> RolloutState:
         num_updated=num_updated,
         num_ready=status.get("readyReplicas", 0),
         num_old=status.get("replicas", 0) - num_updated,
+        num_waiting=None if waiting is None else waiting.get(pool_of(deployment), 0),
         is_paused=kind.is_paused(deployment),
         problem=kind.problem(deployment),
     )
+
+
+def _waits(pod: Object) -> bool:
+    """Its startup probe was answered, its readiness is not, and it is not to end."""
+    containers = (pod.get("status") or {}).get("containerStatuses") or ()
+    is_loaded = bool(containers) and all(each.get("started") for each in containers)
+    is_ready = all(each.get("ready") for each in containers)
+    return is_loaded and not is_ready and not pod["metadata"].get("deletionTimestamp")
 
 
 def _template_before(deployment: Object, sets: Sequence[Object]) -> dict[str, Any]:

@@ -12,7 +12,12 @@ from cli.main import app
 from cluster.scaling.kubernetes_api import ApiServer
 from protos import membership_pb2
 from tests.cli.inspect.fake_router import two_pools
-from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, replica_set
+from tests.cluster.scaling.played_kubernetes import (
+    PlayedDeployments,
+    deployment,
+    loaded_pod,
+    replica_set,
+)
 
 _HEAD = """
 ## Changing a running fleet
@@ -98,6 +103,7 @@ def rolling_release() -> PlayedDeployments:
     )
     played.get_ready()
     played.items["chat-decode"]["status"] |= {"updatedReplicas": 2, "readyReplicas": 3}
+    played.pods = loaded_pod("decode", "x1")
     played.sets = [
         replica_set(pool, revision, f"splitserve:{revision}")
         for pool in ("prefill", "decode")
