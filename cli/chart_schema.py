@@ -221,7 +221,15 @@ def _worker_keys() -> dict[str, Schema]:
         ),
         "surge": {"type": ["integer", "null"], "minimum": 0},
         "shm": QUANTITY,
-        "rdma": keys({"resource": TEXT, "count": COUNT, "networks": TEXT, "gidIndex": index}),
+        "rdma": keys(
+            {
+                "resource": TEXT,
+                "count": COUNT,
+                "networks": TEXT,
+                "gidIndex": index,
+                "ipcLock": FLAG,
+            }
+        ),
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),
         "startupMinutes": {"type": "integer", "minimum": 1},
         **_pod(),
