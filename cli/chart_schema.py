@@ -143,7 +143,8 @@ def _options(cls: type) -> Schema:
 def _images() -> Schema:
     image = keys({"repository": TEXT, "tag": TEXT, "digest": TEXT})
     pull = {"enum": ["Always", "IfNotPresent", "Never"]}
-    return keys({"router": image, "worker": image, "pullPolicy": pull, "pullSecrets": LIST})
+    both = {"registry": {"type": "string", "pattern": "^([^/].*[^/])?$"}, "pullPolicy": pull}
+    return keys({**both, "router": image, "worker": image, "pullSecrets": LIST})
 
 
 def _model() -> Schema:

@@ -13,9 +13,9 @@ class RolloutOptions:
 
     max_pool_skew: float = option(
         0.25,
-        "share by which prefill or decode workers may be ahead of the others in a rolling update to "
-        "another pairing: a new worker beyond it is not ready yet; half a worker of each role, where "
-        "that is more; 1: any",
+        "share by which prefill or decode workers may be ahead of the others in a rolling update "
+        "to another pairing: a new worker beyond it is not ready yet; half a worker of each role, "
+        "where that is more; 1: any",
         low=0,
         high=1,
     )

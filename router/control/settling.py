@@ -1,4 +1,4 @@
-"""Which workers that are new are to be ready: in a rolling update Kubernetes then takes others away."""
+"""Which new workers are to be ready: in a rolling update others leave then."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""How far one role may be ahead of the other while a rolling update takes a fleet's pools to another
-pairing.
+"""How far one role may be ahead of the other in a rolling update to another pairing.
 
-    a worker of a new pairing joins -> it takes work at once, and settles: -> it is ready, and Kubernetes
-                                       its role must not be too far ahead      takes an old one away
+    a worker of a new pairing joins -> it takes work at once, and is settling
+    its role is not too far ahead   -> it has settled: it is ready, and Kubernetes takes an old one
 
-Of the workers of a role that have settled and are not to leave, so many have come over: its share. None
-settles that would bring its role's share further above the other's than the limit: what was asked for,
-or half a worker of each role, whichever is more. With that there is no moment at which both roles have to
-wait: 1/p ahead of 0 and 1/d ahead of 0 cannot both be above (1/p + 1/d)/2. Where both might go on it is
-the decode worker that does, for it answers alone.
+Of the workers of a role that have settled and are not to leave so many have come over: its share.
+None settles that would bring its role's share further above the other's than the limit: what was
+asked for, or half a worker of each role, whichever is more. With that both roles never have to wait
+at one moment: with p and d workers, 1/p too far ahead and 1/d too far ahead cannot both be more than
+(1/p + 1/d)/2. Where both might go on the decode worker does, for it answers alone.
 
-A pool that has none of another pairing (a first installation, a pool that grows) waits for nobody, for
-there nobody leaves. Of several workers that are to settle at one time the first by name does.
+A pool that has none of another pairing (a first installation, a pool that grows) waits for nobody:
+nobody leaves there. Of several workers that are settling the first by name goes first.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A change of model of which one pool comes over and the other does not yet: Kubernetes itself holds
-the first, since its new workers are loaded and not ready, and streams go on at the pair before."""
+"""A change of model of which one pool comes over and the other does not yet: Kubernetes holds the
+first, since its new workers are loaded and not ready, and streams go on at the pair before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from tests.mini_cluster.machine import running_cluster
 pytest.importorskip("kubernetes", reason="an extra")
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(1200)]
 WITHIN_S = 300.0
-WAITS = "it waits for others of its pairing: 0 of 1 prefill workers have this pairing and 0 of 1 decode"
+WAITS = (
+    "it waits for others of its pairing: 0 of 1 prefill workers have this pairing and 0 of 1 decode"
+)
 
 
 @pytest.fixture
@@ -59,7 +61,9 @@ def whys(release: Release, component: str) -> dict[str, str]:
 def states(release: Release) -> dict[str, Any]:
     """By pool, as an operator is told."""
     environ = clean_environ(KUBECONFIG=str(release.cluster.server.kubeconfig("")))
-    told = cli("rollout", "status", "--kubernetes", f"default/{NAME}", "-o", "json", environ=environ)
+    told = cli(
+        "rollout", "status", "--kubernetes", f"default/{NAME}", "-o", "json", environ=environ
+    )
     return {pool["pool"]: pool for pool in json.loads(told.stdout)["pools"]}
 
 

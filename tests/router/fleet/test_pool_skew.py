@@ -39,8 +39,8 @@ def may_settle(newcomer: FleetMember, others: list[FleetMember], max_skew: float
 
 @dataclass
 class Rollout:
-    """Two Deployments that roll, each with `surge` pods more than it is to have; with none, one less
-    is ready meanwhile."""
+    """Two Deployments that roll, each with `surge` pods more than it is to have; with none, one
+    less is ready meanwhile."""
 
     sizes: dict[Role, int]
     surge: int
