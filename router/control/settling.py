@@ -6,7 +6,7 @@ from cluster.deadline import Clock
 from cluster.identity import WorkerKey
 from cluster.membership.client import LAST_RETRY_S
 from router.fleet.fleet import Fleet
-from router.fleet.pool_skew import PoolSkew
+from router.fleet.pool_skew import NO_LIMIT, PoolSkew
 
 HEAR_ALL_S = 2 * LAST_RETRY_S
 """Of a router that has just started: until then those who were there before it have come back."""
@@ -24,6 +24,8 @@ class Settling:
 
     def why_later(self, key: WorkerKey) -> str:
         """Why a worker that is settling is not to be ready yet; empty: it may."""
+        if self._max_skew >= NO_LIMIT:
+            return ""
         if self._clock() - self._began_s < HEAR_ALL_S:
             return "this router has just started, and may not know all workers yet"
         item = self._fleet.find(key)

@@ -5,9 +5,10 @@
 
 Of the workers of a role that have settled and are not to leave so many have come over: its share.
 None settles that would bring its role's share further above the other's than the limit: what was
-asked for, or half a worker of each role, whichever is more. With that both roles never have to wait
-at one moment: with p and d workers, 1/p too far ahead and 1/d too far ahead cannot both be more than
-(1/p + 1/d)/2. Where both might go on the decode worker does, for it answers alone.
+asked for, or half a worker of each role, whichever is more. Both roles never have to wait at one
+moment: what the two would be ahead of each other adds up to 1/p + 1/d, of p and d workers, so that
+one of them is not above half of it. Where both might go on it is the decode worker, which answers
+alone.
 
 A pool that has none of another pairing (a first installation, a pool that grows) waits for nobody:
 nobody leaves there. Of several workers that are settling the first by name goes first.

@@ -30,11 +30,15 @@ class Release:
 
     cluster: MiniCluster
 
-    def install(self, values: Manifest = VALUES) -> None:
-        """Returns when all pods are ready."""
+    def claim(self) -> None:
+        """Asks for the cache of models, which pods beside the release's may have too."""
         claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
         self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(made | {"spec": claim}))
+
+    def install(self, values: Manifest = VALUES) -> None:
+        """Returns when all pods are ready."""
+        self.claim()
         self.cluster.helm("install", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
 
     def upgrade(self, values: Manifest) -> None:

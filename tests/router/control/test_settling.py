@@ -7,6 +7,7 @@ from dataclasses import replace
 from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.membership.member import Member, member_to_wire
+from cluster.rollout_options import RolloutOptions
 from cluster.rpc import open_channel
 from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc
@@ -57,6 +58,18 @@ async def test_a_worker_ahead_of_its_partners_is_told_to_wait_and_operators_see_
         assert later["prefill-new"] == why
         assert await told(stub, decode) == ""
         assert await told(stub, decode, is_settling=False) == ""
+        assert await told(stub, prefill) == ""
+
+
+async def test_without_a_bound_nobody_waits() -> None:
+    async with (
+        served_plane(rollout=RolloutOptions(max_pool_skew=1.0)) as (plane, address),
+        open_channel(address) as channel,
+    ):
+        stub = membership_pb2_grpc.MembershipStub(channel)
+        await settled(plane, *(member_of(role, f"{role}-old") for role in Role))
+        prefill = member_of(Role.PREFILL, "prefill-new", pairing=NEW)
+        await stub.Join(membership_pb2.JoinRequest(member=member_to_wire(prefill)))
         assert await told(stub, prefill) == ""
 
 
