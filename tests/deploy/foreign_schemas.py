@@ -1,8 +1,8 @@
 """Specs of what others define, as far as the chart says them, and no other key.
 
 After Gateway API 1.4, its inference extension 1.0, KEDA 2.20, the Prometheus operator 0.86,
-cert-manager 1.19, LeaderWorkerSet 0.9 and KubeRay 1.7. Kubernetes' own kinds have their whole schemas
-(`kubernetes_validate`).
+cert-manager 1.19, LeaderWorkerSet 0.9 and KubeRay 1.7. Kubernetes' own kinds have their whole
+schemas (`kubernetes_validate`).
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ RAY_CLUSTER = _keys(
     },
     "headGroupSpec",
 )
-"""Of examples/raycluster.yaml. Its file was held once against the whole definition of KubeRay 1.7."""
+"""Of examples/raycluster.yaml, which was held once against KubeRay's whole definition."""
 FOREIGN: dict[tuple[str, str], Schema] = {
     (version, kind): schema
     for version, kinds in {
