@@ -33,7 +33,9 @@ WAITS = (
 def release(tmp_path: Path) -> Iterator[Release]:
     """One worker of each role, and one router."""
     home = home_with_other_models(tmp_path / "home")
-    with running_cluster(tmp_path / "cluster", {CLAIM: home}) as cluster:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with running_cluster(folder, {CLAIM: home}) as cluster:
         made = Release(cluster)
         made.install(values_of("smollm2"))
         yield made
