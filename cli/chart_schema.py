@@ -143,8 +143,9 @@ def _options(cls: type) -> Schema:
 def _images() -> Schema:
     image = keys({"repository": TEXT, "tag": TEXT, "digest": TEXT})
     pull = {"enum": ["Always", "IfNotPresent", "Never"]}
-    both = {"registry": {"type": "string", "pattern": "^([^/].*[^/])?$"}, "pullPolicy": pull}
-    return keys({**both, "router": image, "worker": image, "pullSecrets": LIST})
+    registry: Schema = {"type": "string", "pattern": "^([^/].*[^/])?$"}
+    both = {"registry": registry, "pullPolicy": pull, "pullSecrets": LIST}
+    return keys({**both, "router": image, "worker": image})
 
 
 def _model() -> Schema:

@@ -24,11 +24,12 @@ SERVICE = f"{HEAD}-svc"
 WITHIN_S = 120.0
 LABELS = {"ray.io/cluster": "raycluster", "ray.io/node-type": "head"}
 START = (
-    'exec ray start --head --node-ip-address="$POD_IP" --port=6379 --include-dashboard=false'
+    'exec ray start --head --node-ip-address="$POD_IP" --port=6381 --include-dashboard=false'
     " --dashboard-agent-listen-port=52366 --num-cpus=0 --object-store-memory=83886080"
     """ --resources='{"splitserve_rank": 1}' --block"""
 )
-"""One place for a rank."""
+"""One place for a rank. Its port is not the Service's: it listens at all addresses of this host, and
+the Service's is one of them."""
 
 
 def head() -> list[Manifest]:
@@ -48,7 +49,7 @@ def head() -> list[Manifest]:
         "image": "localhost/splitserve/worker:0.1.0-cpu",
         "command": ["bash", "-c", START],
         "env": environ,
-        "ports": [{"name": "gcs", "containerPort": 6379}],
+        "ports": [{"name": "gcs", "containerPort": 6381}],
         "readinessProbe": {"tcpSocket": {"port": "gcs"}, "periodSeconds": 1},
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},
