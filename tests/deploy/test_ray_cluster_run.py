@@ -28,8 +28,8 @@ START = (
     " --dashboard-agent-listen-port=52366 --num-cpus=0 --object-store-memory=83886080"
     """ --resources='{"splitserve_rank": 1}' --block"""
 )
-"""One place for a rank. Its port is not the Service's: it listens at all addresses of this host, and
-the Service's is one of them."""
+"""One place for a rank. Its port is not the Service's: it listens at all addresses of this host, of
+which the Service has one."""
 
 
 def head() -> list[Manifest]:
