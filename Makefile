@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 ROUTER_VENV := .venv-router
+CHECKOV_VENV := .venv-checkov
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two processes of tests, and the many that they start, would compile every module again.
@@ -36,7 +37,7 @@ help:
 	@echo "make test    set up and pass the tests"
 	@echo "make test-gpu   the tests of kernels on a GPU, which all others do not see"
 	@echo "make test-vllm  real vLLM servers behind the router; 15 minutes, and vLLM's own environment"
-	@echo "make test-cluster   releases of the chart on a cluster of processes, under load (as root)"
+	@echo "make test-cluster   releases of the chart on a cluster of processes, under load (as root); and checkov"
 	@echo "make test-images   the images, built twice and run under the chart's own security (as root)"
 	@echo "make test-page   the operators' page in a real browser, which is installed where there is none"
 	@echo "make quick   the tests that take seconds: no fleets, no compilers, nobody killed"
@@ -76,6 +77,13 @@ $(ROUTER_VENV)/.installed: $(VENV)/.installed
 HELM := $(VENV)/helm/helm
 $(HELM): tests/deploy/fetch_helm.py $(VENV)/.installed
 	$(BIN)/python -m tests.deploy.fetch_helm $(@D)
+	touch $@
+
+# The chart's manifests are looked through by checkov, which pins a hundred packages of its own.
+CHECKOV := $(CHECKOV_VENV)/bin/checkov
+$(CHECKOV_VENV)/.installed: Makefile $(VENV)/.installed
+	test -d $(CHECKOV_VENV)/lib/python$(MINOR) || $(PYTHON) -m venv --clear $(CHECKOV_VENV)
+	$(CHECKOV_VENV)/bin/python -m pip install -q checkov==3.3.30
 	touch $@
 
 # Tests of what several routers share start one of their own.
@@ -120,7 +128,8 @@ test-gpu: install
 
 test-cluster: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
 test-cluster: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
-test-cluster: install $(HELM) $(ROUTER_VENV)/.installed
+test-cluster: export SPLITSERVE_CHECKOV := $(CURDIR)/$(CHECKOV)
+test-cluster: install $(HELM) $(ROUTER_VENV)/.installed $(CHECKOV_VENV)/.installed
 	test $$(id -u) = 0 || { echo "containers need root"; exit 1; }
 	$(BIN)/python -m pytest -m minutes --ignore tests/deploy/images
 
@@ -184,4 +193,4 @@ proto: install
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. protos/*.proto
 
 clean:
-	rm -rf $(VENV) $(ROUTER_VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ROUTER_VENV) $(CHECKOV_VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -143,7 +143,9 @@ def _options(cls: type) -> Schema:
 def _images() -> Schema:
     image = keys({"repository": TEXT, "tag": TEXT, "digest": TEXT})
     pull = {"enum": ["Always", "IfNotPresent", "Never"]}
-    return keys({"router": image, "worker": image, "pullPolicy": pull, "pullSecrets": LIST})
+    registry: Schema = {"type": "string", "pattern": "^([^/].*[^/])?$"}
+    both = {"registry": registry, "pullPolicy": pull, "pullSecrets": LIST}
+    return keys({**both, "router": image, "worker": image})
 
 
 def _model() -> Schema:
@@ -221,7 +223,15 @@ def _worker_keys() -> dict[str, Schema]:
         ),
         "surge": {"type": ["integer", "null"], "minimum": 0},
         "shm": QUANTITY,
-        "rdma": keys({"resource": TEXT, "count": COUNT, "networks": TEXT, "gidIndex": index}),
+        "rdma": keys(
+            {
+                "resource": TEXT,
+                "count": COUNT,
+                "networks": TEXT,
+                "gidIndex": index,
+                "ipcLock": FLAG,
+            }
+        ),
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),
         "startupMinutes": {"type": "integer", "minimum": 1},
         **_pod(),

@@ -49,6 +49,8 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Broken invariants; with `check` only."""
     problem: str
     """Why the worker did not answer; empty when it did."""
+    settles_later: str = ""
+    """Why it is not to be ready yet, in a rolling update; empty: it may be, or is."""
 
     @property
     def is_sound(self) -> bool:
@@ -222,6 +224,7 @@ def _status(
         load=load,
         violations=list(own.violations) if own else [],
         problem=problem,
+        settles_later=seen.settles_later,
     )
 
 

@@ -24,6 +24,7 @@ from cluster.option_value import OptionSpec
 from cluster.options import option_specs
 from cluster.planner_options import PlannerOptions, PlanRules
 from cluster.resumption_options import ResumptionOptions
+from cluster.rollout_options import RolloutOptions
 
 _HEAD = """# Every option
 
@@ -40,6 +41,7 @@ _SECTIONS: dict[str, type] = {
     "What several routers share: `router` and `serve`": StoreOptions,
     "What pools are measured by: `router` and `serve`": BudgetOptions,
     "Streams that are resumed: `router` and `serve`": ResumptionOptions,
+    "Rolling updates: `router` and `serve`": RolloutOptions,
     "TLS for clients: `router` and `serve`": TlsOptions,
     "Where the fleet and Prometheus come: `router` and `serve`": AsideOptions,
     "The live page: `router` and `serve`": PageOptions,

@@ -126,11 +126,14 @@ def _show_states(states: Sequence[RolloutState], output: str) -> None:
     data = {"skew": skew_of(states), "pools": [asdict(state) for state in states]}
     if print_data(data, output):
         return
-    table = Table("POOL", "REVISION", "WANTED", "UPDATED", "READY", "OLD", "STATE")
+    table = Table("POOL", "REVISION", "WANTED", "UPDATED", "READY", "OLD", "WAITING", "STATE")
     for state in states:
         numbers = (state.num_wanted, state.num_updated, state.num_ready, state.num_old)
-        table.add(state.pool, str(state.revision), *map(str, numbers), _word(state))
+        waiting = "-" if state.num_waiting is None else str(state.num_waiting)
+        table.add(state.pool, str(state.revision), *map(str, numbers), waiting, _word(state))
     table.print()
+    if any(state.num_waiting for state in states):
+        say("some are loaded and not ready yet; splitserve status says what they wait for")
     if skew := skew_of(states):
         say(f"pools are {skew:.0%} apart: workers of two pairings do not hand requests over")
 

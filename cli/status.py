@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from cli.exit_code import ExitCode
 from cli.fleet_status import (
@@ -46,6 +47,7 @@ def _print_tables(fleet: FleetStatus) -> None:
         print(f"given up while requests wait for long: {fleet.given_up}")
     _print_routers(fleet.routers)
     _print_pairings(fleet.pairings)
+    _print_later(fleet.members)
     if not fleet.workers:
         print("no workers have joined")
         return
@@ -83,6 +85,15 @@ def _print_pairings(pairings: list[PairingStatus]) -> None:
         table.add(each.digest, each.model_digest, *counts, served, each.lacks or "-")
     table.print()
     print()
+
+
+def _print_later(members: list[MemberStatus]) -> None:
+    """Who waits in a rolling update, and for what."""
+    reasons = Counter(member.settles_later for member in members if member.settles_later)
+    for reason, number in sorted(reasons.items()):
+        print(f"{number} of the workers are not ready yet: {reason}")
+    if reasons:
+        print()
 
 
 def _print_ranks(groups: list[MemberStatus]) -> None:

@@ -28,6 +28,7 @@ from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
 from cluster.option_value import check_ports_differ
 from cluster.resumption_options import ResumptionOptions
+from cluster.rollout_options import RolloutOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +177,7 @@ class RouterOptions:
         "have told what they have cached, before it says that it is ready",
         low=0,
     )
+    rollout: RolloutOptions = option(RolloutOptions, "")
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     model: ModelOptions = option(ModelOptions, "")
 

@@ -101,7 +101,7 @@ class WorkerHold(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold", "adapters")
+    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold", "adapters", "is_settling")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class BeatRequest(_message.Message):
     KV_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    IS_SETTLING_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     load: _worker_pb2.EngineLoad
@@ -116,7 +117,8 @@ class BeatRequest(_message.Message):
     kv_transport: str
     hold: WorkerHold
     adapters: _containers.RepeatedCompositeFieldContainer[LoadedAdapter]
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[LoadedAdapter, _Mapping]]] = ...) -> None: ...
+    is_settling: bool
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[LoadedAdapter, _Mapping]]] = ..., is_settling: _Optional[bool] = ...) -> None: ...
 
 class LoadedAdapter(_message.Message):
     __slots__ = ("name", "digest", "resident")
@@ -129,12 +131,14 @@ class LoadedAdapter(_message.Message):
     def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., resident: _Optional[bool] = ...) -> None: ...
 
 class BeatResponse(_message.Message):
-    __slots__ = ("known", "hold")
+    __slots__ = ("known", "hold", "settles_later")
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
+    SETTLES_LATER_FIELD_NUMBER: _ClassVar[int]
     known: bool
     hold: WorkerHold
-    def __init__(self, known: _Optional[bool] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ...) -> None: ...
+    settles_later: str
+    def __init__(self, known: _Optional[bool] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., settles_later: _Optional[str] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("worker_id", "incarnation", "was_asked")
@@ -325,7 +329,7 @@ class MembersRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class MemberState(_message.Message):
-    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks", "hold", "adapters", "is_drained")
+    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks", "hold", "adapters", "is_drained", "settles_later")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BEAT_AGE_S_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +339,7 @@ class MemberState(_message.Message):
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     IS_DRAINED_FIELD_NUMBER: _ClassVar[int]
+    SETTLES_LATER_FIELD_NUMBER: _ClassVar[int]
     member: Member
     load: _worker_pb2.EngineLoad
     beat_age_s: float
@@ -344,7 +349,8 @@ class MemberState(_message.Message):
     hold: str
     adapters: _containers.RepeatedCompositeFieldContainer[LoadedAdapter]
     is_drained: bool
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[LoadedAdapter, _Mapping]]] = ..., is_drained: _Optional[bool] = ...) -> None: ...
+    settles_later: str
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[LoadedAdapter, _Mapping]]] = ..., is_drained: _Optional[bool] = ..., settles_later: _Optional[str] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
     __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers", "pools", "pairings")

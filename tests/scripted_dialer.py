@@ -64,6 +64,10 @@ class ScriptedRouter(MembershipLink):
         """It was started anew: whoever beats has to join again."""
         self.draining: list[bool] = []
         """By beat: what the worker says."""
+        self.settles_later = ""
+        """Why whoever is new is not to be ready yet."""
+        self.settling: list[bool] = []
+        """By beat: what the worker says."""
         self.refuses_with: SplitserveError | None = None
         self.hold = membership_pb2.WorkerHold()
         """What it knows of the worker's."""
@@ -93,8 +97,11 @@ class ScriptedRouter(MembershipLink):
         await self._answers(timeout_s)
         self.num_beats += 1
         self.draining.append(request.draining)
+        self.settling.append(request.is_settling)
         self.told_holds.append(request.hold)
-        return membership_pb2.BeatResponse(known=not self.knows_nobody, hold=self.hold)
+        return membership_pb2.BeatResponse(
+            known=not self.knows_nobody, hold=self.hold, settles_later=self.settles_later
+        )
 
     async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
         """It goes."""

@@ -2,6 +2,7 @@
 
 offer   the model is loaded, and the fleet may be told of this worker
 take    ready, and joins: at once, or, of a spare worker, when its supervisor promotes it
+settle  for probes it is ready: all routers have taken it, and none wants others to go first
 leave   at the end; without a place there is nobody to tell
 
 Each router is told on its own: one that is away, or refuses, has no part in what the others do.
@@ -51,8 +52,8 @@ class OwnPlace:
         self._clients: dict[RouterPlace, MembershipClient] = {}
         self._tasks: dict[RouterPlace, asyncio.Task[None]] = {}
         self._refusing: set[RouterPlace] = set()
-        self._was_taken = False
-        """By any router, once: one that restarts later takes nobody out of service."""
+        self._is_settled = False
+        """Once, for ever: a router that restarts later takes nobody out of service."""
         self.adapters: Callable[[], tuple[LoadedAdapter, ...]] = tuple
         """That requests may ask for, at this moment."""
         self._hold = NO_HOLD
@@ -67,19 +68,25 @@ class OwnPlace:
         """None while its routers send it requests; else why they do not. For probes."""
         if self._lifespan.state is not ProcessState.READY:
             return f"this worker is {self._lifespan.state.value}"
-        if self._routers and not self._was_taken and (lack := self._why_not_taken()) is not None:
+        if self._routers and (lack := self._why_not_settled()) is not None:
             return lack
         return None if self._is_wanted else "its routers refuse this worker"
 
-    def _why_not_taken(self) -> str | None:
+    def _why_not_settled(self) -> str | None:
         """A rolling update goes on when this worker is ready, and those before it leave: none of
         its routers may need these any more. Later on one that refuses takes nobody out."""
+        if self._is_settled:
+            return None
         clients = tuple(self._clients.values())
         if not any(client.is_in_touch for client in clients):
             return "no router has taken this worker yet"
         if any(client.is_undecided for client in clients):
             return "a router has not taken this worker yet"
-        self._was_taken = True
+        for client in clients:
+            if later := client.settles_later:
+                return f"it waits for others of its pairing: {later}"
+        self._is_settled = True
+        self.beat_soon()  # others may settle in their turn
         return None
 
     @property
@@ -165,6 +172,7 @@ class OwnPlace:
             kv_transport=engine.kv_transport,
             hold=self._hold,
             adapters=self.adapters(),
+            is_settling=self._why_not_settled() is not None,
         )
 
     def _hear_of_hold(self, told: WorkerHold) -> None:

@@ -30,7 +30,7 @@ class ReleaseReads(Protocol):
     async def pools(self, selector: str) -> Sequence[Object]:
         """Deployments and sets of groups with these labels."""
 
-    async def pods(self, selector: str) -> Sequence[Object]:
+    async def pods_with(self, selector: str) -> Sequence[Object]:
         """Those with these labels."""
 
     async def events(self) -> Sequence[Object]:
@@ -57,7 +57,7 @@ async def opened(named: str) -> AsyncIterator[tuple[ReleaseReads, str]]:
 async def release_parts(reads: ReleaseReads, release: str) -> list[BundlePart]:
     """Pools, pods and events, and a part for each log. Raises where pods cannot be listed."""
     selector = f"{RELEASE_LABEL}={release}"
-    pods = sorted(await reads.pods(selector), key=_is_ready)
+    pods = sorted(await reads.pods_with(selector), key=_is_ready)
     names = [pod["metadata"]["name"] for pod in pods]
 
     async def told(what: object) -> object:

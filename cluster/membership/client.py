@@ -37,6 +37,7 @@ REFUSED_S = 10.0
 fleet."""
 REFUSALS = (PairingMismatch, IdTaken, InvalidRequest, QueueFull)
 """What a router has against a worker that asks to join."""
+UNSAID = "the router has not said yet whether it may be ready"
 _UNDECIDED = {None, *(refusal.__name__ for refusal in REFUSALS)}
 
 _log = get_logger("membership")
@@ -53,6 +54,8 @@ class Pulse:
     """The newest that any router has told."""
     adapters: tuple[LoadedAdapter, ...] = ()
     """All that requests may ask for."""
+    is_settling: bool = False
+    """It has not been ready yet."""
 
 
 class MembershipClient:
@@ -81,6 +84,7 @@ class MembershipClient:
         self._link = world.dialer.membership(router)
         self._world = world
         self._joined = False
+        self._settles_later = ""
         self._may_be_known = False
         self._trouble: str | None = None
         self._on_refusal = on_refusal
@@ -100,6 +104,12 @@ class MembershipClient:
         """The router has not been heard yet, or refuses this worker: it may do with others. One
         that cannot be reached is neither."""
         return not self._joined and self._trouble in _UNDECIDED
+
+    @property
+    def settles_later(self) -> str:
+        """Why a worker that has not been ready yet is to stay so, by a router in touch; empty: it
+        may be ready."""
+        return self._settles_later if self.is_in_touch else ""
 
     def beat_soon(self) -> None:
         """Something changed that the router should know at once, such as a drain."""
@@ -154,6 +164,7 @@ class MembershipClient:
         reply = await self._link.join(request, timeout_s=CALL_TIMEOUT_S)
         self._beat_interval_s = reply.beat_interval_s
         self._joined = True
+        self._settles_later = UNSAID
         self._on_hold(hold_from_wire(reply.hold))
         self._note_admission()
         self._soon.set()  # the first beat carries the load
@@ -169,8 +180,10 @@ class MembershipClient:
             kv_transport=pulse.kv_transport,
             hold=hold_to_wire(pulse.hold),
             adapters=map(adapter_to_wire, pulse.adapters),
+            is_settling=pulse.is_settling,
         )
         reply = await self._link.beat(request, timeout_s=CALL_TIMEOUT_S)
+        self._settles_later = reply.settles_later
         self._on_hold(hold_from_wire(reply.hold))
         if not reply.known:
             self._joined = False

@@ -106,11 +106,15 @@ class MemberState:
     """When it last said how it is, on the store's clock."""
     adapters: tuple[LoadedAdapter, ...] = ()
     """As of its last beat."""
+    is_settling: bool = False
+    """It has not been ready yet, by its last beat."""
 
     @classmethod
     def joined(cls, member: Member, now_s: float) -> MemberState:
-        """Of one that has said nothing of its load yet."""
-        return cls(member=member, load=EngineLoad(), draining=False, heard_s=now_s)
+        """Of one that has said nothing of its load yet, nor whether it has settled."""
+        return cls(
+            member=member, load=EngineLoad(), draining=False, heard_s=now_s, is_settling=True
+        )
 
 
 def member_to_wire(member: Member) -> membership_pb2.Member:

@@ -50,6 +50,7 @@ class MemoryMembership:
         draining: bool,
         kv_transport: str = "",
         adapters: tuple[LoadedAdapter, ...] = (),
+        is_settling: bool = False,
     ) -> bool:
         """See `MembershipStore.beat`."""
         known = self._find(key)
@@ -63,6 +64,7 @@ class MemoryMembership:
             draining=draining,
             heard_s=self._clock(),
             adapters=known.adapters if adapters == known.adapters else adapters,
+            is_settling=is_settling,
         )
         self._report(state)
         return True
@@ -77,6 +79,7 @@ class MemoryMembership:
             draining=known.draining,
             heard_s=self._clock(),
             adapters=known.adapters,
+            is_settling=known.is_settling,
         )
         self._report(state)
 

@@ -74,8 +74,10 @@ class MembershipStore(Protocol):
         draining: bool,
         kv_transport: str = "",
         adapters: tuple[LoadedAdapter, ...] = (),
+        is_settling: bool = False,
     ) -> bool:
-        """Renews the lease. False when that process is not a member: it must join again."""
+        """Renews the lease. False when that process is not a member: it must join again.
+        `is_settling`: it has not been ready yet."""
         ...
 
     def report(self, key: WorkerKey, load: EngineLoad) -> None:

@@ -45,6 +45,9 @@ class DeploymentsApi(Protocol):
     async def patch(self, pool: Object, operations: Sequence[Object], *, is_dry_run: bool) -> None:
         """One that was listed, by a JSON patch: all of it or nothing."""
 
+    async def worker_pods(self, selector: str) -> Sequence[Object] | None:
+        """Those with these labels; None for who may not look at pods."""
+
     async def pod(self, name: str) -> Object | None:
         """None where there is none of that name."""
 
@@ -127,6 +130,15 @@ class ApiServer(DeploymentsApi):
             **named,
         )
 
+    async def worker_pods(self, selector: str) -> Sequence[Object] | None:
+        """See DeploymentsApi."""
+        try:
+            return await self.pods_with(selector)
+        except ScaleRefused as refusal:
+            if refusal.reason is RefusalReason.FORBIDDEN:
+                return None
+            raise
+
     async def pod(self, name: str) -> Object | None:
         """See DeploymentsApi."""
         try:
@@ -137,10 +149,6 @@ class ApiServer(DeploymentsApi):
             raise
         pod: Object = self._client.sanitize_for_serialization(found)
         return pod
-
-    async def pods(self, selector: str) -> Sequence[Object]:
-        """Those with these labels."""
-        return await self._listed(self._core.list_namespaced_pod, selector)
 
     async def events(self) -> Sequence[Object]:
         """Of everything in the namespace."""

@@ -11,7 +11,8 @@ What changes something is planned for all pools, judged by the server, and then 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,9 @@ class RolloutState:
     num_ready: int
     num_old: int
     """Pods of a template before it."""
+    num_waiting: int | None
+    """Pods that are loaded and not ready: they wait for others of their pairing, or for a router.
+    None for who may not look at pods."""
     is_paused: bool
     problem: str
 
@@ -99,7 +103,10 @@ class Rollouts:
 
     async def status(self, pool: str | None = None) -> list[RolloutState]:
         """Of one pool, or all."""
-        return [_state(deployment) for deployment in await self._found(pool)]
+        found = await self._found(pool)
+        pods = await self._api.worker_pods(self._selector)
+        waiting = None if pods is None else Counter(pool_of(pod) for pod in pods if _waits(pod))
+        return [_state(deployment, waiting) for deployment in found]
 
     async def planned(self, deed: RolloutDeed, pool: str | None) -> list[PlannedChange]:
         """Of one pool, or all. Changes nothing."""
@@ -144,8 +151,8 @@ def _check_templates_are_kept(found: Sequence[Object]) -> None:
         raise ScaleRefused(RefusalReason.OPTIONS, f"{', '.join(lacking)}: {reasons[lacking[0]]}")
 
 
-def _state(deployment: Object) -> RolloutState:
-    """What the server has not looked at yet has no new pods."""
+def _state(deployment: Object, waiting: Mapping[str, int] | None) -> RolloutState:
+    """What the server has not looked at yet has no new pods. `waiting`: pods, by pool."""
     spec, status, kind = deployment["spec"], deployment.get("status") or {}, kind_of(deployment)
     num_updated = status.get("updatedReplicas", 0) if kind.is_seen(deployment) else 0
     return RolloutState(
@@ -155,6 +162,7 @@ def _state(deployment: Object) -> RolloutState:
         num_updated=num_updated,
         num_ready=status.get("readyReplicas", 0),
         num_old=status.get("replicas", 0) - num_updated,
+        num_waiting=None if waiting is None else waiting.get(pool_of(deployment), 0),
         is_paused=kind.is_paused(deployment),
         problem=kind.problem(deployment),
     )
@@ -184,6 +192,14 @@ def _undoing(deployment: Object, before: Object) -> PlannedChange:
         differences=template_changes(deployment["spec"]["template"], template),
     )
     return PlannedChange(change, deployment, _replaced(deployment, template))
+
+
+def _waits(pod: Object) -> bool:
+    """Its startup probe was answered, its readiness is not, and it is not to end."""
+    containers = (pod.get("status") or {}).get("containerStatuses") or ()
+    is_loaded = bool(containers) and all(each.get("started") for each in containers)
+    is_ready = all(each.get("ready") for each in containers)
+    return is_loaded and not is_ready and not pod["metadata"].get("deletionTimestamp")
 
 
 def _set_before(deployment: Object, sets: Sequence[Object]) -> Object:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import grpc
 
 from cluster import VERSION
+from cluster.config import RouterOptions
 from cluster.deadline import Clock
 from cluster.dial.dialer import Dialer
 from cluster.errors import InvalidRequest, SplitserveError
@@ -25,6 +26,7 @@ from router.control.adapter_orders import AdapterOrders
 from router.control.hand_on_orders import HandOnOrders
 from router.control.hold_orders import HoldOrders
 from router.control.join_rules import JoinRules
+from router.control.settling import Settling
 from router.control.supervision import Supervision
 from router.dispatch.both_lines import SeenLine
 from router.fleet.fleet import Fleet
@@ -45,6 +47,14 @@ class JoinTerms:
     rules: JoinRules
     beat_interval_s: float
     lease_s: float
+    max_pool_skew: float
+    """See PoolSkew."""
+
+    @classmethod
+    def of(cls, rules: JoinRules, options: RouterOptions) -> JoinTerms:
+        """Those of a router."""
+        skew = options.rollout.max_pool_skew
+        return cls(rules, options.beat_interval_s, options.worker_lease_s, skew)
 
 
 class MembershipService(membership_pb2_grpc.MembershipServicer):
@@ -71,6 +81,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._index = index
         self._admission = admission
         self._terms = terms
+        self._settling = Settling(fleet, terms.max_pool_skew, clock)
         self._supervision = supervision
         self._clock = clock
         self._given_up = given_up
@@ -114,12 +125,15 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             draining=request.draining,
             kv_transport=request.kv_transport,
             adapters=adapters,
+            is_settling=request.is_settling,
         )
         holds = self._fleet.holds
         if known:
             holds.hear(request.worker_id, hold)
         return membership_pb2.BeatResponse(
-            known=known, hold=hold_to_wire(holds.of(request.worker_id))
+            known=known,
+            hold=hold_to_wire(holds.of(request.worker_id)),
+            settles_later=self._settling.why_later(key) if request.is_settling else "",
         )
 
     async def Leave(
@@ -209,7 +223,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         )
 
     def _member_states(self) -> list[membership_pb2.MemberState]:
-        states = []
+        states, later = [], self._settling.all_later()
         for state in self._store.members():
             item = self._fleet.find(state.member.key)
             is_silent = item is not None and self._fleet.is_silent(item)
@@ -224,6 +238,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
                     hold=item.hold.kind if item else "",
                     adapters=map(adapter_to_wire, state.adapters),
                     is_drained=item is not None and item.is_drained(is_silent=is_silent),
+                    settles_later=later.get(state.member.key, ""),
                 )
             )
         return states

@@ -284,7 +284,7 @@ class FleetPlane:
             is_cut_off=self.fleet.is_cut_off,
             clock=awake,
         )
-        terms = JoinTerms(rules, options.beat_interval_s, options.worker_lease_s)
+        terms = JoinTerms.of(rules, options)
         return MembershipService(
             self.store,
             self.fleet,

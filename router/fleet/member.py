@@ -152,6 +152,8 @@ class FleetMember:
     """The process."""
     pairing_key: str = field(init=False)
     """Two workers pair when these are equal."""
+    pool: str = field(init=False)
+    """Its name; the role's where it is the role's only one."""
     model_digest: str = field(init=False)
     """Equal in workers of which the same tokens come."""
     kv_bytes_per_token: int = field(init=False)
@@ -163,6 +165,7 @@ class FleetMember:
         self.room = WorkerRoom(self.member.max_num_seqs, pairing.block_size_tokens)
         self.key = self.member.key
         self.pairing_key, self.model_digest = pairing.key, pairing.model_digest
+        self.pool = self.member.pool or self.member.role.value
         self.kv_bytes_per_token = pairing.kv_shape.token_bytes(dtype=dtype, kv=pairing.kv_dtype)
 
     @property

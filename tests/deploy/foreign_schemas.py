@@ -1,8 +1,8 @@
 """Specs of what others define, as far as the chart says them, and no other key.
 
 After Gateway API 1.4, its inference extension 1.0, KEDA 2.20, the Prometheus operator 0.86,
-cert-manager 1.19 and LeaderWorkerSet 0.9. Kubernetes' own kinds have their whole schemas
-(`kubernetes_validate`).
+cert-manager 1.19, LeaderWorkerSet 0.9 and KubeRay 1.7. Kubernetes' own kinds have their whole
+schemas (`kubernetes_validate`).
 """
 
 from __future__ import annotations
@@ -239,6 +239,32 @@ LEADER_WORKER_SET = {
         "leaderWorkerTemplate",
     )
 }
+_RAY_PARAMS: Schema = {"type": "object", "additionalProperties": TEXT}
+RAY_CLUSTER = _keys(
+    {
+        "rayVersion": TEXT,
+        "authOptions": _keys({"mode": {"enum": ["disabled", "token"]}, "secretName": TEXT}),
+        "headGroupSpec": _keys(
+            {"rayStartParams": _RAY_PARAMS, "template": POD_TEMPLATE}, "template"
+        ),
+        "workerGroupSpecs": {
+            "type": "array",
+            "items": _keys(
+                {
+                    "groupName": TEXT,
+                    "replicas": COUNT,
+                    "minReplicas": COUNT,
+                    "maxReplicas": COUNT,
+                    "rayStartParams": _RAY_PARAMS,
+                    "template": POD_TEMPLATE,
+                },
+                *("groupName", "maxReplicas", "minReplicas", "template"),
+            ),
+        },
+    },
+    "headGroupSpec",
+)
+"""Of examples/raycluster.yaml, which was held once against KubeRay's whole definition."""
 FOREIGN: dict[tuple[str, str], Schema] = {
     (version, kind): schema
     for version, kinds in {

@@ -105,3 +105,10 @@ def test_a_claim_that_many_write_to_comes_with_a_word_on_classes_that_can() -> N
 
 def test_sizes_given_by_hand_are_said_to_stay() -> None:
     assert "stay through helm upgrade" in notes({})
+
+
+def test_who_names_no_registry_is_told_that_nobody_publishes_images() -> None:
+    assert "Nobody publishes these images" in notes({})
+    assert "localhost/splitserve/worker" in notes({})
+    for registry in ("ghcr.io/acme", ""):
+        assert "Nobody publishes" not in notes({"image": {"registry": registry}})

@@ -39,8 +39,8 @@ def project_images() -> dict[str, Image]:
     """By the repositories that the chart names."""
     router = os.environ.get(_ROUTER_PYTHON, sys.executable)
     return {
-        "splitserve/router": _splitserve(router),
-        "splitserve/worker": _splitserve(sys.executable),
+        "localhost/splitserve/router": _splitserve(router),
+        "localhost/splitserve/worker": _splitserve(sys.executable),
     }
 
 

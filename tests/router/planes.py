@@ -62,7 +62,7 @@ def prefill_member(worker_id: str = "prefill-1", **values: object) -> Member:
 async def running_plane(
     own: OwnModel | None = None,
     world: World | None = None,
-    **options: float,
+    **options: object,
 ) -> AsyncIterator[FleetPlane]:
     given = RouterOptions(**options)  # type: ignore[arg-type]
     plane = FleetPlane(given, own or OwnModel(), world or World())
@@ -75,7 +75,7 @@ async def running_plane(
 
 @asynccontextmanager
 async def served_plane(
-    own: OwnModel | None = None, world: World | None = None, **options: float
+    own: OwnModel | None = None, world: World | None = None, **options: object
 ) -> AsyncIterator[tuple[FleetPlane, str]]:
     """A plane, and the address at which workers and operators reach it."""
     async with running_plane(own, world, **options) as plane:

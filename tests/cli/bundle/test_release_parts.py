@@ -37,7 +37,7 @@ class Release:
         self.selectors.append(selector)
         return [{"metadata": {"name": "llm-decode"}}]
 
-    async def pods(self, selector: str) -> Sequence[Mapping[str, Any]]:
+    async def pods_with(self, selector: str) -> Sequence[Mapping[str, Any]]:
         if self.failure is not None:
             raise self.failure
         self.selectors.append(selector)

@@ -25,6 +25,22 @@ def raising() -> Finding:
     raise RuntimeError("the check itself")
 
 
+def test_locked_memory_is_a_matter_of_the_limit_or_of_a_capability_that_is_in_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the bounding set alone, as a pod that is not root has it, it does nothing."""
+    status = tmp_path / "status"
+    limit = {"soft": 8 * 2**20}
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (limit["soft"], limit["soft"]))
+    status.write_text("CapPrm:\t0000000000004000\nCapEff:\t0000000000000000\nCapBnd:\t4000\n")
+    found = machine._memlock(status)
+    assert found.verdict is Verdict.WARN and "container runtime" in (found.hint or "")
+    status.write_text("CapEff:\t00000000a80465fb\n")
+    assert machine._memlock(status).verdict is Verdict.OK
+    limit["soft"] = machine.resource.RLIM_INFINITY
+    assert machine._memlock(tmp_path / "none").verdict is Verdict.OK
+
+
 def test_each_check_is_a_line_with_verdict_cost_and_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -17,6 +17,7 @@ from tests.cluster.scaling.played_kubernetes import (
     budget,
     deployment,
     gpu_node,
+    loaded_pod,
     pod_on,
     quota,
     replica_set,
@@ -114,6 +115,7 @@ def rolling_release() -> PlayedDeployments:
     )
     played.get_ready()
     played.items["chat-decode"]["status"] |= {"updatedReplicas": 2, "readyReplicas": 3}
+    played.pods = loaded_pod("decode", "x1")
     played.sets = [
         replica_set(pool, revision, f"splitserve:{revision}")
         for pool in ("prefill", "decode")

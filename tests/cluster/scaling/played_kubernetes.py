@@ -59,6 +59,7 @@ class PlayedDeployments(DeploymentsApi):
         self.routers: list[Object] = []
         self.is_silent = False
         """Of the server: it answers nobody."""
+        self.hides_pods = False
         self.goes_instead = ""
         self.patches: list[tuple[str, Sequence[Object]]] = []
         self.refuses_with: ScaleRefused | None = None
@@ -93,6 +94,10 @@ class PlayedDeployments(DeploymentsApi):
             self.items[name]["metadata"]["generation"] += 1
             if is_less and self.pods:
                 self._lose_one(name)
+
+    async def worker_pods(self, selector: str) -> Sequence[Object] | None:
+        assert selector == LABELS
+        return None if self.hides_pods else list(self.pods.values())
 
     async def pod(self, name: str) -> Object | None:
         return self.pods.get(name)
@@ -211,6 +216,15 @@ def pods_of(pool: str, *suffixes: str) -> dict[str, dict[str, Any]]:
         name: {"metadata": {"name": name, "labels": dict(labels), "annotations": {}}}
         for name in names
     }
+
+
+def loaded_pod(
+    pool: str, suffix: str, *, is_ready: bool = False, is_started: bool = True
+) -> dict[str, dict[str, Any]]:
+    """Of one name; its startup probe was answered."""
+    (made,) = pods_of(pool, suffix).values()
+    status = {"containerStatuses": [{"started": is_started, "ready": is_ready}]}
+    return {made["metadata"]["name"]: made | {"status": status}}
 
 
 def group_set(pool: str, replicas: int, *, size: int, gpus: int) -> dict[str, Any]:

@@ -6,7 +6,12 @@ import pytest
 
 from cluster.scaling.rollout import RolloutChange, RolloutDeed, Rollouts, skew_of
 from cluster.scaling.scaler import ScaleRefused
-from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, replica_set
+from tests.cluster.scaling.played_kubernetes import (
+    PlayedDeployments,
+    deployment,
+    loaded_pod,
+    replica_set,
+)
 
 
 @pytest.fixture
@@ -28,6 +33,23 @@ async def test_one_pool_ahead_of_the_other_is_a_skew(api: PlayedDeployments) -> 
     prefill, decode = states = await Rollouts(api, "chat").status()
     assert (decode.num_updated, decode.num_old, decode.num_ready) == (1, 3, 3)
     assert prefill.is_done and not decode.is_done and skew_of(states) == 0.75
+
+
+async def test_pods_that_are_loaded_and_not_ready_wait_and_others_do_not(
+    api: PlayedDeployments,
+) -> None:
+    ending = loaded_pod("decode", "d")
+    ending["chat-decode-7d9f-d"]["metadata"]["deletionTimestamp"] = "2026-11-24T12:00:00Z"
+    api.pods = {
+        **loaded_pod("decode", "a"),
+        **loaded_pod("decode", "b", is_ready=True),
+        **loaded_pod("decode", "c", is_started=False),
+        **ending,
+    }
+    prefill, decode = await Rollouts(api, "chat").status()
+    assert (prefill.num_waiting, decode.num_waiting) == (0, 1)
+    api.hides_pods = True
+    assert [state.num_waiting for state in await Rollouts(api, "chat").status()] == [None, None]
 
 
 async def test_a_change_that_the_server_has_not_looked_at_is_not_done(

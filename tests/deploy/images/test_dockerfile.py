@@ -85,13 +85,13 @@ def test_the_tags_that_pools_ask_for_are_targets() -> None:
         for pod in pods.values()
         for container in pod["spec"]["containers"]
     }
-    told = {f"splitserve/{kind}" for kind in ("router:0.1.0", "worker:0.1.0-cpu")}
-    assert found == told | {"splitserve/worker:0.1.0-cuda"}
+    told = {f"localhost/splitserve/{kind}" for kind in ("router:0.1.0", "worker:0.1.0-cpu")}
+    assert found == told | {"localhost/splitserve/worker:0.1.0-cuda"}
     says = (PROJECT / "deploy/docker/Dockerfile").read_text()
     for image in found:
-        name = image.partition("/")[2]
+        name = image.rpartition("/")[2]
         target = re.sub(r":0\.1\.0(-\w+)?$", r"\1", name)
-        assert re.search(rf"--target {target} +-t splitserve/{name} ", says)
+        assert re.search(rf"--target {target} +-t localhost/splitserve/{name} ", says)
 
 
 def test_a_gpu_s_worker_has_what_triton_and_the_container_toolkit_ask_for() -> None:

@@ -22,8 +22,9 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{- /* (image, tag): by digest where there is one. */ -}}
+{{- /* (registry, image, tag): by digest where there is one. */ -}}
 {{- define "splitserve.image" -}}
+{{- with .registry }}{{ . }}/{{ end -}}
 {{- if .image.digest -}}
 {{ .image.repository }}@{{ .image.digest }}
 {{- else -}}

@@ -1,0 +1,114 @@
+"""Pools of the chart: their options, devices, updates and ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.config import WorkerOptions
+from cluster.options import load_options
+from tests.deploy.cases import GPUS, KEDA
+from tests.deploy.chart import Manifest, refusal, rendered
+
+
+def test_ranks_without_gpus_are_refused_by_the_key_that_asks_for_them() -> None:
+    decode = {"gpus": {"count": 4}, "options": {"tensorParallelSize": 8}}
+    told = refusal({"pools": {"decode": decode}})
+    assert "pools.decode.options.tensorParallelSize" in told and "more hosts" in told
+    idle: Manifest = {"gpus": {"count": 4}, "options": {"tensorParallelSize": 2}}
+    for pool, ranks in ((idle, "is 2"), ({"gpus": {"count": 4}}, "is not given (1)")):
+        told = refusal({"pools": {"decode": pool}})
+        assert "pools.decode.gpus.count: a worker asks for 4 GPUs" in told
+        assert f"options.tensorParallelSize {ranks}" in told and "make it 4" in told
+    on_cpus = {"worker": {"options": {"tensorParallelSize": 2}}}
+    assert rendered(on_cpus).environ("demo-decode")["SPLITSERVE_TENSOR_PARALLEL_SIZE"] == "2"
+
+
+def test_options_become_variables_and_a_pool_s_own_win_over_all_pools_and_numbers_stay() -> None:
+    release = rendered(
+        {
+            "worker": {"options": {"maxNumSeqs": 32, "kvMemoryBytes": 8_589_934_592}},
+            "pools": {"decode": {"options": {"maxNumSeqs": 48, "memoryShare": 0.5}}},
+            "model": {"options": {"weights": "fp8"}},
+        }
+    )
+    options = load_options(WorkerOptions, environ=release.environ("demo-decode"))
+    assert options.engine.max_num_seqs == 48 and options.engine.memory_share == 0.5
+    assert options.engine.kv_memory_bytes == 8_589_934_592 and options.model.weights == "fp8"
+    options = load_options(WorkerOptions, environ=release.environ("demo-prefill"))
+    assert options.engine.max_num_seqs == 32 and options.engine.memory_share == 1.0
+
+
+def test_a_pool_of_which_prometheus_knows_nothing_is_not_taken_for_one_that_is_idle() -> None:
+    found = rendered({**KEDA, "pools": {"decode": {"replicas": 3}}}).kind("ScaledObject")
+    for name, least in (("demo-decode", 3), ("demo-prefill", 1)):
+        (trigger,) = found[name]["spec"]["triggers"]
+        assert trigger["metadata"]["ignoreNullValues"] == "false"
+        fallback = found[name]["spec"]["fallback"]
+        assert (fallback["behavior"], fallback["replicas"]) == ("currentReplicasIfHigher", least)
+
+
+@pytest.mark.parametrize(
+    ("options", "least_s"),
+    [
+        ({"handOnS": 300}, 300),
+        ({"handOnS": 40.5, "drainTimeoutS": 10}, 41),
+        ({"handOnS": 5, "drainTimeoutS": 90.5}, 91),
+        ({"drainTimeoutS": 5}, 20),
+        ({}, 30),
+    ],
+)
+def test_a_worker_is_not_killed_while_it_drains_or_hands_its_cache_on(
+    options: dict[str, float], least_s: int
+) -> None:
+    ranks = {"hosts": 2, "options": {**options, "tensorParallelSize": 2}}
+    pods = rendered({"pools": {"decode": ranks, "prefill": {"options": options}}}).pods
+    graces = {name: pod["spec"].get("terminationGracePeriodSeconds") for name, pod in pods.items()}
+    assert graces["demo-prefill"] == graces["demo-decode"] == least_s + 30
+    assert graces["demo-decode-1"] == least_s + 45, "a follower outlasts its leader"
+
+
+def test_a_pool_for_each_type_of_gpu_takes_its_devices_and_drains_as_long_as_it_may() -> None:
+    release = rendered(GPUS)
+    assert set(release.kind("Deployment")) == {
+        *("demo-router", "demo-prefill", "demo-decode", "demo-decode-h100")
+    }
+    pod = release.pods["demo-decode-h100"]
+    (container,) = pod["spec"]["containers"]
+    limits = container["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == 4 and limits["rdma/ib"] == 1 and limits["memory"] == "16Gi"
+    assert container["image"].endswith("-cuda") and container["args"] == ["decode-worker"]
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert release.pods["demo-router"]["spec"]["terminationGracePeriodSeconds"] == 91 + 35
+    assert rendered().pods["demo-decode"]["spec"]["containers"][0]["image"].endswith("-cpu")
+
+
+def test_a_pool_tolerates_the_taint_that_nodes_with_its_gpus_usually_have() -> None:
+    taint = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    other = {"key": "spot", "operator": "Exists"}
+    values: Manifest = {"gpus": {"count": 1}, "tolerations": [other, taint]}
+    amd: Manifest = {"gpus": {"count": 1, "resource": "amd.com/gpu"}}
+    pods = rendered({"pools": {"decode": values, "prefill": amd}}).pods
+    assert pods["demo-decode"]["spec"]["tolerations"] == [other, taint]
+    assert pods["demo-prefill"]["spec"]["tolerations"] == [taint | {"key": "amd.com/gpu"}]
+    assert "tolerations" not in rendered().pods["demo-decode"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "surge"),
+    [
+        ({}, 1),
+        ({"gpus": {"count": 1}}, 0),
+        ({"gpus": {"count": 1}, "surge": 2}, 2),
+        ({"surge": 0}, 0),
+    ],
+)
+def test_a_pool_is_updated_with_as_many_workers_more_as_it_may_have(
+    pool: Manifest, surge: int
+) -> None:
+    update = {"maxUnavailable": 0 if surge else 1, "maxSurge": surge}
+    group = {"hosts": 2, "options": {"tensorParallelSize": 2}}
+    release = rendered({"pools": {"decode": pool, "prefill": pool | group}})
+    deployment = release.kind("Deployment")["demo-decode"]["spec"]
+    assert deployment["strategy"]["rollingUpdate"] == update
+    rollout = release.kind("LeaderWorkerSet")["demo-prefill"]["spec"]["rolloutStrategy"]
+    assert rollout["rollingUpdateConfiguration"] == update
