@@ -207,6 +207,14 @@ class FirstToken(_message.Message):
     is_last: bool
     def __init__(self, tokens: _Optional[_Iterable[_Union[ChoiceToken, _Mapping]]] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., is_last: _Optional[bool] = ...) -> None: ...
 
+class ScoredTokens(_message.Message):
+    __slots__ = ("first_index", "tokens")
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    first_index: int
+    tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.PromptToken]
+    def __init__(self, first_index: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.PromptToken, _Mapping]]] = ...) -> None: ...
+
 class Done(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -222,15 +230,17 @@ class Progress(_message.Message):
     def __init__(self, waiting_prefill_tokens: _Optional[int] = ..., tokens_ahead: _Optional[int] = ..., in_long_step: _Optional[bool] = ...) -> None: ...
 
 class PrefillEvent(_message.Message):
-    __slots__ = ("accepted", "blocks_ready", "first_token", "done", "progress")
+    __slots__ = ("accepted", "blocks_ready", "first_token", "done", "progress", "scored")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_READY_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    SCORED_FIELD_NUMBER: _ClassVar[int]
     accepted: Accepted
     blocks_ready: BlocksReady
     first_token: FirstToken
     done: Done
     progress: Progress
-    def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., blocks_ready: _Optional[_Union[BlocksReady, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+    scored: ScoredTokens
+    def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., blocks_ready: _Optional[_Union[BlocksReady, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., scored: _Optional[_Union[ScoredTokens, _Mapping]] = ...) -> None: ...
