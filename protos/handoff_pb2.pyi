@@ -138,7 +138,7 @@ class PrefillRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., cached_only: _Optional[bool] = ...) -> None: ...
 
 class PoolRequest(_message.Message):
-    __slots__ = ("request_id", "incarnation", "pooling", "token_ids", "cache_root", "dimensions", "asked_s", "trace")
+    __slots__ = ("request_id", "incarnation", "pooling", "token_ids", "cache_root", "dimensions", "asked_s", "trace", "adapter")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,7 @@ class PoolRequest(_message.Message):
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     ASKED_S_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     incarnation: str
     pooling: str
@@ -155,7 +156,8 @@ class PoolRequest(_message.Message):
     dimensions: int
     asked_s: float
     trace: TraceParent
-    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., pooling: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., cache_root: _Optional[bytes] = ..., dimensions: _Optional[int] = ..., asked_s: _Optional[float] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ...) -> None: ...
+    adapter: str
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., pooling: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., cache_root: _Optional[bytes] = ..., dimensions: _Optional[int] = ..., asked_s: _Optional[float] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class PoolResponse(_message.Message):
     __slots__ = ("values", "cached_tokens", "queue_ms", "prefill_ms")

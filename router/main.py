@@ -79,7 +79,10 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             share=share,
         )
         model = replace(
-            model, find_adapter=workers.adapters.find, all_adapters=workers.adapters.all
+            model,
+            find_adapter=workers.adapters.find,
+            find_pooling_adapter=workers.adapters.find_pooling,
+            all_adapters=workers.adapters.all,
         )
         if store is not None:
             store.watch(workers.fleet.diary.store_is)

@@ -58,7 +58,7 @@ class Decoder:
     ) -> None:
         """`adapters`: None: no row of a step has one. `collective`: of the ranks that share the
         matrices, an ExpertCollective where they exchange rows; None: this rank has all of them.
-        `logits_at`: see RankPlace. `pooling`: None: logits alone are made; else no adapters."""
+        `logits_at`: see RankPlace. `pooling`: None: logits alone are made."""
         _check_ranks(weights.split.rank, collective)
         self.config, self.split = weights.config, weights.split
         self._logits_at = logits_at
@@ -87,12 +87,15 @@ class Decoder:
         else:
             assert self._pooled is not None
             self._player = self._pooled
-        self._adapting = self._player
-        """Plays steps in which a row has an adapter: another recording, so that no other step has
+        self._adapting, self._pooled_adapting = self._player, self._pooled
+        """Play steps in which a row has an adapter: other recordings, so that no other step has
         one operation more."""
         if self.bank is not None:
-            adapting = self._record(partial(new_tape, has_adapters=True))
-            self._adapting = player_of(adapting, kernels)
+            record = partial(self._record, partial(new_tape, has_adapters=True))
+            if pooling is not None:
+                self._pooled_adapting = player_of(record(pooled=True), kernels)
+            if pooling is None or pooling.generates:
+                self._adapting = player_of(record(), kernels)
 
     @classmethod
     def load(
@@ -175,8 +178,9 @@ class Decoder:
         Block tables and slots are trusted; a wrong one corrupts other sequences.
         """
         if batch.is_pooled:
-            assert self._pooled is not None, "a model that does not pool"
-            return self._pooled(batch, kv.tensor)
+            pooled = self._pooled if batch.adapters is None else self._pooled_adapting
+            assert pooled is not None, "a model that does not pool"
+            return pooled(batch, kv.tensor)
         player = self._player if batch.adapters is None else self._adapting
         return player(batch, kv.tensor)
 

@@ -207,7 +207,8 @@ class RoutingDesk:
 def _why_none(request: RoutedRequest) -> str:
     if request.adapter is None:
         return f"no {request.answering} worker takes new work"
-    return f"no decode worker that takes new work has the adapter {request.adapter.name}"
+    role = request.answering
+    return f"no {role} worker that takes new work has the adapter {request.adapter.name}"
 
 
 def _why_alone(request: RoutedRequest, hold: HeldRoom | None) -> RouteReason | None:
