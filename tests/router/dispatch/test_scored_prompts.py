@@ -45,6 +45,27 @@ async def test_a_scored_prompt_goes_to_a_prefill_worker_and_is_priced_as_if_noth
         assert [view.decode[0].matched_tokens, view.prefill[0].matched_tokens] == [0, 0]
 
 
+async def test_what_a_scored_prompt_took_says_nothing_of_others():
+    """It goes through its steps by few rows: prices and refusals of others are not made of it."""
+    worker = FakeDecodeWorker(answer_at_once=True)
+    worker.timing = {"prefill_ms": 5000.0, "queue_ms": 1.0}
+    async with router(worker) as plane:
+        key, lines = worker.member().key, plane.estimates.prefill
+
+        async def ask_often(kind: str, sampling: SamplingParams) -> None:
+            for turn in range(12):
+                length = 100 + 20 * turn
+                asked = structs.replace(request(f"{kind}{turn}"), sampling=sampling)
+                token_ids = list(range(1000 * turn, 1000 * turn + length))
+                await collect(plane, structs.replace(asked, token_ids=token_ids))
+
+        unmeasured = lines.speed_of(key)
+        await ask_often("scored", scored_request().sampling)
+        assert lines.speed_of(key) == unmeasured
+        await ask_often("plain", SamplingParams(max_tokens=1))
+        assert lines.speed_of(key) != unmeasured
+
+
 async def test_scores_of_the_prompt_come_before_its_tokens():
     worker = FakeDecodeWorker()
     async with router(worker) as plane:
