@@ -37,7 +37,7 @@ from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
 from kernels.tape.collective import Collective, ExpertCollective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import player_of
-from kernels.tape.recording import Recording
+from kernels.tape.recording import Player, Recording
 from kernels.tape.rows import Rows, VocabularyPart
 from kernels.tape.tape import Tape
 
@@ -80,22 +80,13 @@ class Decoder:
         source = _expert_source(weights, kernels, picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
         new_tape = partial(_tape, self.dtype, self.split, collective)
-        record = partial(self._record, new_tape)
-        self._pooled = None if pooling is None else player_of(record(pooled=True), kernels)
-        if pooling is None or pooling.generates:
-            self._player = player_of(record(), kernels)
-        else:
-            assert self._pooled is not None
-            self._player = self._pooled
+        self._player, self._pooled = self._players(new_tape, pooling)
         self._adapting, self._pooled_adapting = self._player, self._pooled
         """Play steps in which a row has an adapter: other recordings, so that no other step has
         one operation more."""
         if self.bank is not None:
-            record = partial(self._record, partial(new_tape, has_adapters=True))
-            if pooling is not None:
-                self._pooled_adapting = player_of(record(pooled=True), kernels)
-            if pooling is None or pooling.generates:
-                self._adapting = player_of(record(), kernels)
+            new_tape = partial(new_tape, has_adapters=True)
+            self._adapting, self._pooled_adapting = self._players(new_tape, pooling)
 
     @classmethod
     def load(
@@ -188,6 +179,18 @@ class Decoder:
         if room is None:
             return None
         return AdapterBank(self.split, room, dtype=self.dtype, device=self.device)
+
+    def _players(
+        self, new_tape: Callable[[], Tape], pooling: Pooling | None
+    ) -> tuple[Player, Player | None]:
+        """Of steps that want logits, and of pooled ones, where any are; a model that makes no text
+        has these alone."""
+        if pooling is None:
+            return player_of(self._record(new_tape), self._kernels), None
+        pooled = player_of(self._record(new_tape, pooled=True), self._kernels)
+        if not pooling.generates:
+            return pooled, pooled
+        return player_of(self._record(new_tape), self._kernels), pooled
 
     def _record(self, new_tape: Callable[[], Tape], *, pooled: bool = False) -> Recording:
         """The forward. The last layer's feed-forward runs for rows with wanted logits only."""

@@ -3,12 +3,12 @@
 from prometheus_client import CollectorRegistry
 
 from cluster.adapter import MAX_ADAPTERS
-from router.telemetry.adapter_metrics import OTHERS, AdapterMetrics
+from router.telemetry.adapter_counts import OTHERS, AdapterCounts
 
 
 def test_an_error_s_code_is_one_outcome_with_all_others() -> None:
     registry = CollectorRegistry()
-    metrics = AdapterMetrics(registry)
+    metrics = AdapterCounts(registry)
     for outcome in ("ok", "ok", "cancelled", "worker_lost", "deadline_exceeded"):
         metrics.ended("one", outcome)
     found = {
@@ -22,7 +22,7 @@ def test_an_error_s_code_is_one_outcome_with_all_others() -> None:
 
 def test_names_beyond_the_limit_count_together() -> None:
     registry = CollectorRegistry()
-    metrics = AdapterMetrics(registry)
+    metrics = AdapterCounts(registry)
     for number in range(2 * MAX_ADAPTERS):
         metrics.ended(f"adapter-{number}", "ok")
     metrics.ended("adapter-0", "ok")

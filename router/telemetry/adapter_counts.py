@@ -12,7 +12,7 @@ OTHERS: Final = "(others)"
 """No adapter's name: those have no brackets."""
 
 
-class AdapterMetrics:
+class AdapterCounts:
     """Of one router. Labels are bounded: names that the fleet has had, as many as a worker offers
     at most, each with one of three outcomes; those that come later count together."""
 
