@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -38,6 +39,7 @@ from cluster.world import World
 from decode_worker.handoff import Handoff, HandoffState, HandoffTools
 from decode_worker.handoff_plan import HandoffPlan
 from decode_worker.remote_prompt import RemotePrompt
+from decode_worker.remote_scores import RemoteScores
 from decode_worker.request_spans import DecodedRequest, DecodeTrace
 from decode_worker.session_outlet import SessionOutlet
 from decode_worker.stage_times import StageTimes
@@ -187,7 +189,9 @@ class DecodeRequest:
             world=self._parts.world,
             on_source=self._note_source,
         )
-        prompt = RemotePrompt(self._request.request_id, self._engine.send, self._times)
+        tell = partial(self._outlet.add_prompt, self.request_id)
+        scores = RemoteScores.of(self._request, vocab_size=plan.vocab_size, tell=tell)
+        prompt = RemotePrompt(self._request.request_id, self._engine.send, self._times, scores)
         return Handoff(plan, prompt, tools)
 
     def _note_source(self, worker: WorkerKey, error: SplitserveError | None) -> None:
@@ -273,12 +277,10 @@ def _handoff_outcome(handoff: Handoff, error: SplitserveError | None) -> str:
 
 
 def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) -> GenerateRequest:
-    """A prompt whose own tokens are scored is computed here, whoever is proposed: a block that was
-    computed elsewhere has no logits. So are several answers that go on: they have but the prompt
+    """Several answers that go on are computed here, whoever is proposed: they have but the prompt
     in common."""
     sampling = sampling_from_wire(submit.sampling)
-    is_remote = bool(submit.prefill) and sampling.prompt_logprobs is None
-    is_remote = is_remote and len(submit.resume) <= 1
+    is_remote = bool(submit.prefill) and len(submit.resume) <= 1
     return GenerateRequest(
         request_id=engine_id,
         token_ids=list(submit.token_ids),

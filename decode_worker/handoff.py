@@ -104,9 +104,14 @@ class Handoff:
             self.state = HandoffState.CANCELLED
             raise
 
+    @property
+    def _has_enough(self) -> bool:
+        prompt = self._prompt
+        return prompt.is_over or (prompt.has_all_blocks and not prompt.lacks_scores)
+
     async def _try_sources(self) -> None:
         for at, target in enumerate(self._plan.targets):
-            if self._prompt.has_all_blocks or self._prompt.is_over:
+            if self._has_enough:
                 return  # nothing to read: at most a token is left to compute
             limit_s = self._plan.patience_s(len(self._plan.targets) - at)
             patience = SourcePatience(limit_s, clock=self._tools.world.clock)

@@ -128,15 +128,24 @@ class PrefillSource:
             case "blocks_ready":
                 span = span_from_wire(event.blocks_ready)
                 self._prompt.offer(span, self._peer.key.incarnation)
+            case "scored":
+                self._take_scores(event.scored)
             case "first_token":
                 self._take_first_token(event.first_token)
             case "done":
                 self._is_done = True
         self._settle()
 
+    def _take_scores(self, scored: handoff_pb2.ScoredTokens) -> None:
+        if self._prompt.scores is None:
+            raise TransferFailed(f"{self._worker_id} scored tokens of a prompt, unasked")
+        self._prompt.scores.take(scored, self._worker_id)
+
     def _take_first_token(self, first: handoff_pb2.FirstToken) -> None:
         if self._prompt.is_seeded:
             return
+        if self._prompt.lacks_scores:
+            raise TransferFailed(f"{self._worker_id} left tokens of the prompt without a score")
         tokens = first_tokens_of(
             first,
             choices=self._plan.request.choices,

@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 
 from cluster.errors import TransferFailed
-from cluster.generation import GeneratedToken
+from cluster.generation import GeneratedToken, PromptToken
 from cluster.sampling import MAX_LOGPROBS
-from cluster.wire import token_from_wire
+from cluster.wire import prompt_token_from_wire, token_from_wire
 from engine.contract.commands import ChoiceToken
 from protos import handoff_pb2
 
@@ -50,6 +50,40 @@ def first_tokens_of(
     for item in tokens:
         _check_token(item.token, vocab_size, max_top, worker_id)
     return tokens
+
+
+def scores_of(
+    scored: handoff_pb2.ScoredTokens,
+    *,
+    expected: list[int],
+    num_top: int,
+    vocab_size: int,
+    worker_id: str,
+) -> list[PromptToken]:
+    """Tokens of the prompt, the next ones of which are `expected`. `num_top`: alternatives of
+    each, at most."""
+    token_ids = [token.token_id for token in scored.tokens]
+    if not token_ids or token_ids != expected[: len(token_ids)]:
+        raise TransferFailed(
+            f"{worker_id} scored {len(token_ids)} tokens from no. {scored.first_index} on; they "
+            f"are not the next ones of the prompt, of which {len(expected)} are left"
+        )
+    tokens = [prompt_token_from_wire(token) for token in scored.tokens]
+    for token in tokens:
+        _check_score(token, vocab_size, num_top, worker_id)
+    return tokens
+
+
+def _check_score(token: PromptToken, vocab_size: int, num_top: int, worker_id: str) -> None:
+    likely = max((token_id for token_id, _ in token.top), default=0)
+    if likely >= vocab_size or len(token.top) > num_top or not 1 <= token.rank <= vocab_size:
+        raise TransferFailed(
+            f"{worker_id} scored a token with rank {token.rank} and {len(token.top)} "
+            f"alternatives up to token {likely}; there are {vocab_size} tokens, and {num_top} "
+            "alternatives at most"
+        )
+    if any(math.isnan(p) for p in (token.logprob, *(logprob for _, logprob in token.top))):
+        raise TransferFailed(f"{worker_id} scored a token with a logprob of NaN")
 
 
 def _check_token(token: GeneratedToken, vocab_size: int, max_top: int, worker_id: str) -> None:

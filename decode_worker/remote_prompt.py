@@ -3,7 +3,8 @@
     reserved -> offer, seed, answered, in any order -> is_complete
                      '- a source that is given up takes its offers along; what is verified stays
 
-The first tokens are passed on once and never change: a second source's are ignored.
+The first tokens are passed on once and never change: a second source's are ignored. So are scores
+of the prompt's own tokens, all of which come before them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from cluster.block_span import BlockSpan
+from decode_worker.remote_scores import RemoteScores
 from decode_worker.stage_times import SourceTimes, StageTimes
 from engine.contract.commands import (
     Abandon,
@@ -29,7 +31,15 @@ from worker.exchange.source_blocks import BlockSizes, SourceBlocks
 class RemotePrompt:
     """Tells the engine what to read and what was sampled. All calls from the event loop."""
 
-    def __init__(self, engine_id: str, send: Callable[[Command], None], times: StageTimes) -> None:
+    def __init__(
+        self,
+        engine_id: str,
+        send: Callable[[Command], None],
+        times: StageTimes,
+        scores: RemoteScores | None = None,
+    ) -> None:
+        """`scores`: None: nobody asked for any."""
+        self.scores = scores
         self._engine_id = engine_id
         self._send = send
         self._times = times
@@ -55,6 +65,11 @@ class RemotePrompt:
     def has_all_blocks(self) -> bool:
         """True when every block is verified."""
         return self._ledger.is_complete
+
+    @property
+    def lacks_scores(self) -> bool:
+        """True while tokens of the prompt are to be scored."""
+        return self.scores is not None and not self.scores.are_complete
 
     @property
     def is_complete(self) -> bool:
@@ -83,6 +98,8 @@ class RemotePrompt:
 
     def begin_source(self, sizes: BlockSizes, num_tokens: int) -> SourceBlocks:
         """What is offered from now on are blocks of another source, of this prompt."""
+        if self.scores is not None:
+            self.scores.begin_source()
         blocks = sizes.of_prompt(num_tokens=num_tokens, num_blocks=self.num_blocks)
         self._ledger.begin_source(blocks)
         return blocks
@@ -122,7 +139,8 @@ class RemotePrompt:
 
     def compute_here(self) -> None:
         """The engine computes what is missing. No read may be under way."""
-        self._send(PrefillLocally(self._engine_id))
+        num_scored = 0 if self.scores is None else self.scores.num_told
+        self._send(PrefillLocally(self._engine_id, num_scored))
 
     async def all_reads_answered(self) -> None:
         """The engine answers every Fetch, so this ends; the request's end cancels it at worst."""

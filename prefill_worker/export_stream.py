@@ -4,7 +4,8 @@
                                       '- first tokens that are the last ones: nobody wants blocks
         any --RequestEnded--> ENDED        (before DONE: an error; after: nothing is pinned)
 
-Accepted, then BlocksReady per chunk and one FirstToken as they come, then Done. Before Done, and
+Accepted, then BlocksReady per chunk and one FirstToken as they come, then Done; ScoredTokens with
+each chunk of a prompt whose tokens are to be scored, all before its first token. Before Done, and
 whenever nothing else is to be said, Progress: as often as the engine gives a sign of life, so that
 a reader can tell a long queue, or a long step, from an engine that stands still behind its server.
 """
@@ -18,8 +19,15 @@ from dataclasses import dataclass
 from cluster.deadline import Clock
 from cluster.errors import InternalError, SplitserveError, from_code
 from cluster.generation import EngineLoad, Timing, Usage
-from cluster.wire import span_to_wire, token_to_wire
-from engine.contract.messages import Prefilled, QueuePlace, RequestEnded, Started, TokenEvent
+from cluster.wire import prompt_token_to_wire, span_to_wire, token_to_wire
+from engine.contract.messages import (
+    Prefilled,
+    PromptScored,
+    QueuePlace,
+    RequestEnded,
+    Started,
+    TokenEvent,
+)
 from protos import handoff_pb2
 from worker.engine.link import LifeSign
 from worker.engine.listeners import RequestEvent
@@ -145,6 +153,8 @@ class ExportStream:
                 self._tokens_ahead = event.tokens_ahead
             case Prefilled():
                 self._announce(event)
+            case PromptScored():
+                self._tell_scores(event)
             case TokenEvent():
                 self._take_token(event)
             case RequestEnded():
@@ -183,6 +193,12 @@ class ExportStream:
         self._announced_s = self._announced_s or self._said_s
         self._next_block = max(self._next_block, event.span.end_index)
         self._finish_if_done()
+
+    def _tell_scores(self, event: PromptScored) -> None:
+        scored = handoff_pb2.ScoredTokens(
+            first_index=event.first_index, tokens=map(prompt_token_to_wire, event.tokens)
+        )
+        self._say(handoff_pb2.PrefillEvent(scored=scored))
 
     def _take_token(self, event: TokenEvent) -> None:
         self._first_tokens[event.choice] = handoff_pb2.ChoiceToken(

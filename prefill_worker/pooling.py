@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import grpc
 
+from cluster.adapter import check_digest
 from cluster.deadline import Clock
 from cluster.errors import InvalidRequest, SplitserveError
 from cluster.sampling import SamplingParams
@@ -44,6 +45,7 @@ async def pool(
             timeout_ms=deadline.remaining_ms,
             asked_s=request.asked_s if request.HasField("asked_s") else None,
             dimensions=request.dimensions if request.HasField("dimensions") else None,
+            adapter=check_digest(request.adapter) if request.adapter else "",
         ),
         prompt,
     )

@@ -138,7 +138,7 @@ class PrefillRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., cached_only: _Optional[bool] = ...) -> None: ...
 
 class PoolRequest(_message.Message):
-    __slots__ = ("request_id", "incarnation", "pooling", "token_ids", "cache_root", "dimensions", "asked_s", "trace")
+    __slots__ = ("request_id", "incarnation", "pooling", "token_ids", "cache_root", "dimensions", "asked_s", "trace", "adapter")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,7 @@ class PoolRequest(_message.Message):
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     ASKED_S_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     incarnation: str
     pooling: str
@@ -155,7 +156,8 @@ class PoolRequest(_message.Message):
     dimensions: int
     asked_s: float
     trace: TraceParent
-    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., pooling: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., cache_root: _Optional[bytes] = ..., dimensions: _Optional[int] = ..., asked_s: _Optional[float] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ...) -> None: ...
+    adapter: str
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., pooling: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., cache_root: _Optional[bytes] = ..., dimensions: _Optional[int] = ..., asked_s: _Optional[float] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class PoolResponse(_message.Message):
     __slots__ = ("values", "cached_tokens", "queue_ms", "prefill_ms")
@@ -207,6 +209,14 @@ class FirstToken(_message.Message):
     is_last: bool
     def __init__(self, tokens: _Optional[_Iterable[_Union[ChoiceToken, _Mapping]]] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., is_last: _Optional[bool] = ...) -> None: ...
 
+class ScoredTokens(_message.Message):
+    __slots__ = ("first_index", "tokens")
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    first_index: int
+    tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.PromptToken]
+    def __init__(self, first_index: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.PromptToken, _Mapping]]] = ...) -> None: ...
+
 class Done(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -222,15 +232,17 @@ class Progress(_message.Message):
     def __init__(self, waiting_prefill_tokens: _Optional[int] = ..., tokens_ahead: _Optional[int] = ..., in_long_step: _Optional[bool] = ...) -> None: ...
 
 class PrefillEvent(_message.Message):
-    __slots__ = ("accepted", "blocks_ready", "first_token", "done", "progress")
+    __slots__ = ("accepted", "blocks_ready", "first_token", "done", "progress", "scored")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_READY_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    SCORED_FIELD_NUMBER: _ClassVar[int]
     accepted: Accepted
     blocks_ready: BlocksReady
     first_token: FirstToken
     done: Done
     progress: Progress
-    def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., blocks_ready: _Optional[_Union[BlocksReady, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+    scored: ScoredTokens
+    def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., blocks_ready: _Optional[_Union[BlocksReady, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., scored: _Optional[_Union[ScoredTokens, _Mapping]] = ...) -> None: ...

@@ -63,8 +63,9 @@ class PrefillWorkerServicer:
 
     def Prefill(self, request, context):
         """Computes a prompt. The blocks stay pinned while the stream lives and are freed the moment it
-        ends, for whatever reason. Order: Accepted, BlocksReady and FirstToken in any order, Done; and
-        Progress at any time before Done, so that a reader can tell a long queue from a dead engine.
+        ends, for whatever reason. Order: Accepted, BlocksReady and FirstToken in any order, Done; the
+        prompt's ScoredTokens, where they are asked for, before FirstToken; and Progress at any time
+        before Done, so that a reader can tell a long queue from a dead engine.
         After Done the server keeps the stream open until the reader closes it; only when the first
         token was also the last one, and nothing is pinned, it ends the stream itself.
         Every worker, of either role, gives away what it has cached this way: see cached_only.

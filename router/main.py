@@ -23,6 +23,7 @@ from cluster.process.thread_call import exit_past_calls, in_thread
 from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
+from router.fleet.adapters import FleetAdapters
 from router.front.model_loading import load_served_model
 from router.front.readiness import ContextLimit
 from router.front.served_model import ServedModel
@@ -87,7 +88,7 @@ async def _serve(options: RouterOptions, card: ModelCard, stop_requests: StopReq
         fronted=fronted,
         share=share,
     )
-    model = replace(model, find_adapter=workers.adapters.find, all_adapters=workers.adapters.all)
+    model = _adapted(model, workers.adapters)
     if store is not None:
         store.watch(workers.fleet.diary.store_is)
     report_progress("listen")
@@ -154,6 +155,16 @@ def _own_model(card: ModelCard, model: ServedModel) -> OwnModel:
         tokenizer_digest=card.tokenizer_digest,
         weights_digest=card.weights_digest,
         pooling="" if model.pooling is None else model.pooling.kind.value,
+    )
+
+
+def _adapted(model: ServedModel, adapters: FleetAdapters) -> ServedModel:
+    """With what the fleet's workers have beside it."""
+    return replace(
+        model,
+        find_adapter=adapters.find,
+        find_pooling_adapter=adapters.find_pooling,
+        all_adapters=adapters.all,
     )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 from cluster.config import WorkerOptions
 from cluster.models.card import ModelCard
 from cluster.process.background import Background
+from worker.adapters.adapter_metrics import AdapterMetrics
 from worker.adapters.shelf import AdapterShelf
 from worker.engine.host import EngineHost
 from worker.own_place import OwnPlace
@@ -18,6 +21,7 @@ async def open_shelf(
     engine: EngineHost,
     place: OwnPlace,
     background: Background,
+    registry: CollectorRegistry,
 ) -> AdapterShelf | None:
     """What lies in the folder is offered when this returns, and watched from then on. None: no
     folder was named. Raises ConfigError for one that cannot be read."""
@@ -34,5 +38,6 @@ async def open_shelf(
     engine.observe(shelf.heard)
     await shelf.take_all()
     place.adapters = lambda: shelf.offered.loaded
+    registry.register(AdapterMetrics(shelf.numbers))
     background.keep("adapters", shelf.follow)
     return shelf

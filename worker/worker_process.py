@@ -176,7 +176,9 @@ class WorkerProcess:
         address, events = f"{host}:{port}", await publisher.start(host)
         engine.observe(_telling(publisher, metrics))
         self._open_role(engine, ready, spec, metrics)
-        shelf = await open_shelf(self._options, card, engine, self._place, self._background)
+        shelf = await open_shelf(
+            self._options, card, engine, self._place, self._background, metrics.registry
+        )
         self._admin.has_adapters(shelf)
         name = self._options.model.served_name or card.name
         member = member_of(

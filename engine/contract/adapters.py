@@ -34,3 +34,5 @@ class AdapterNews(msgspec.Struct, frozen=True):
     is_resident: bool
     failure: str = ""
     """Why it cannot be had; empty: it can."""
+    num_bytes: int = 0
+    """That it takes of the memory of the engine's first rank, where it is resident."""

@@ -130,7 +130,8 @@ class Seed(msgspec.Struct, frozen=True, tag=True):
     that goes on, its next one.
 
     The engine answers with a TokenEvent for each at once, before the KV is complete, and applies
-    the rules for the end of a choice: the server relays the engine's frames and nothing else.
+    the rules for the end of a choice: the server relays the engine's frames and nothing else, but
+    for the scores of a prompt (`prompt_logprobs`), all of which it has told before.
     """
 
     request_id: str
@@ -138,9 +139,14 @@ class Seed(msgspec.Struct, frozen=True, tag=True):
 
 
 class PrefillLocally(msgspec.Struct, frozen=True, tag=True):
-    """No prefill worker is left for this REMOTE request; first tokens that were seeded stay."""
+    """No prefill worker is left for this REMOTE request; first tokens that were seeded stay.
+
+    Where `prompt_logprobs` was asked for, the engine computes what is left from there on: what is
+    verified of the rows behind has no logits."""
 
     request_id: str
+    num_scored: int = 0
+    """Tokens of the prompt, behind its first, whose scores came from elsewhere."""
 
 
 class ReleaseExport(msgspec.Struct, frozen=True, tag=True):

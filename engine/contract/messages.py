@@ -13,6 +13,7 @@ A request is submitted once and ends with exactly one `RequestEnded`. In between
              gives up on the remote side: the engine goes on from the longest verified prefix.
     EXPORT   Prefilled, once per chunk; tokens (the first of each choice); then the blocks stay
              pinned until ReleaseExport, which ends the request.
+             LOCAL, EXPORT: PromptScored with each chunk, where `prompt_logprobs` asks for it.
     CACHED   Started, with how much of it is cached; Prefilled, once, unless that is nothing; then
              as EXPORT.
     KEEP     Reserved; Deliver...; what was delivered is in the prefix cache when Cancel ends it.

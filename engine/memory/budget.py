@@ -93,8 +93,8 @@ def _adapter_bytes(request: MemoryRequest) -> int:
 
 
 def _workspace_bytes(request: MemoryRequest) -> int:
-    """Steps with adapters have a workspace of their own."""
-    num_kinds = request.num_workspaces + bool(request.num_adapter_ranks)
+    """Steps with adapters have workspaces of their own, one for each of the others."""
+    num_kinds = request.num_workspaces * (2 if request.num_adapter_ranks else 1)
     return num_kinds * workspace_bytes(
         request.split, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
     )

@@ -37,7 +37,7 @@ from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
 from kernels.tape.collective import Collective, ExpertCollective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import player_of
-from kernels.tape.recording import Recording
+from kernels.tape.recording import Player, Recording
 from kernels.tape.rows import Rows, VocabularyPart
 from kernels.tape.tape import Tape
 
@@ -58,7 +58,7 @@ class Decoder:
     ) -> None:
         """`adapters`: None: no row of a step has one. `collective`: of the ranks that share the
         matrices, an ExpertCollective where they exchange rows; None: this rank has all of them.
-        `logits_at`: see RankPlace. `pooling`: None: logits alone are made; else no adapters."""
+        `logits_at`: see RankPlace. `pooling`: None: logits alone are made."""
         _check_ranks(weights.split.rank, collective)
         self.config, self.split = weights.config, weights.split
         self._logits_at = logits_at
@@ -80,19 +80,13 @@ class Decoder:
         source = _expert_source(weights, kernels, picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
         new_tape = partial(_tape, self.dtype, self.split, collective)
-        record = partial(self._record, new_tape)
-        self._pooled = None if pooling is None else player_of(record(pooled=True), kernels)
-        if pooling is None or pooling.generates:
-            self._player = player_of(record(), kernels)
-        else:
-            assert self._pooled is not None
-            self._player = self._pooled
-        self._adapting = self._player
-        """Plays steps in which a row has an adapter: another recording, so that no other step has
+        self._player, self._pooled = self._players(new_tape, pooling)
+        self._adapting, self._pooled_adapting = self._player, self._pooled
+        """Play steps in which a row has an adapter: other recordings, so that no other step has
         one operation more."""
         if self.bank is not None:
-            adapting = self._record(partial(new_tape, has_adapters=True))
-            self._adapting = player_of(adapting, kernels)
+            new_tape = partial(new_tape, has_adapters=True)
+            self._adapting, self._pooled_adapting = self._players(new_tape, pooling)
 
     @classmethod
     def load(
@@ -175,8 +169,9 @@ class Decoder:
         Block tables and slots are trusted; a wrong one corrupts other sequences.
         """
         if batch.is_pooled:
-            assert self._pooled is not None, "a model that does not pool"
-            return self._pooled(batch, kv.tensor)
+            pooled = self._pooled if batch.adapters is None else self._pooled_adapting
+            assert pooled is not None, "a model that does not pool"
+            return pooled(batch, kv.tensor)
         player = self._player if batch.adapters is None else self._adapting
         return player(batch, kv.tensor)
 
@@ -184,6 +179,18 @@ class Decoder:
         if room is None:
             return None
         return AdapterBank(self.split, room, dtype=self.dtype, device=self.device)
+
+    def _players(
+        self, new_tape: Callable[[], Tape], pooling: Pooling | None
+    ) -> tuple[Player, Player | None]:
+        """Of steps that want logits, and of pooled ones, where any are; a model that makes no text
+        has these alone."""
+        if pooling is None:
+            return player_of(self._record(new_tape), self._kernels), None
+        pooled = player_of(self._record(new_tape, pooled=True), self._kernels)
+        if not pooling.generates:
+            return pooled, pooled
+        return player_of(self._record(new_tape), self._kernels), pooled
 
     def _record(self, new_tape: Callable[[], Tape], *, pooled: bool = False) -> Recording:
         """The forward. The last layer's feed-forward runs for rows with wanted logits only."""

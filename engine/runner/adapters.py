@@ -9,7 +9,7 @@ from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import RowSharing
-from engine.model.adapters.bank import AdapterRoom
+from engine.model.adapters.bank import AdapterBank, AdapterRoom
 from engine.model.adapters.rank_adapters import RankAdapters, Staged
 from engine.model.adapters.words import AdapterWord, pack
 
@@ -25,6 +25,10 @@ class AdapterRanks(Protocol):
         """Of each of them."""
 
     @property
+    def rank_bytes(self) -> int:
+        """Memory that each rank of an adapter takes here."""
+
+    @property
     def failure(self) -> str:
         """Why what was settled last has failed, as far as it is known here."""
 
@@ -35,8 +39,8 @@ class AdapterRanks(Protocol):
 class OwnAdapters:
     """AdapterRanks of a replica in one process."""
 
-    def __init__(self, own: RankAdapters, room: AdapterRoom) -> None:
-        self._own, self.room = own, room
+    def __init__(self, own: RankAdapters, bank: AdapterBank) -> None:
+        self._own, self.room, self.rank_bytes = own, bank.room, bank.rank_bytes
 
     @property
     def failure(self) -> str:
@@ -54,12 +58,12 @@ class GroupAdapters(OwnAdapters):
     def __init__(
         self,
         own: RankAdapters,
-        room: AdapterRoom,
+        bank: AdapterBank,
         tell: Callable[[bytes], None],
         loss_after: Callable[[Exception], Exception],
     ) -> None:
         """`tell`: all other ranks. `loss_after`: what to raise where that, or they, fail."""
-        super().__init__(own, room)
+        super().__init__(own, bank)
         self._tell, self._loss_after = tell, loss_after
 
     @property

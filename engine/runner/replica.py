@@ -162,7 +162,7 @@ def finish_replica(
 def _own_adapters(part: LoadedPart) -> AdapterRanks | None:
     """Of a replica that is all in this process."""
     own, bank = part.rank_adapters(lambda number: number), part.decoder.bank
-    return None if own is None or bank is None else OwnAdapters(own, bank.room)
+    return None if own is None or bank is None else OwnAdapters(own, bank)
 
 
 def _scratch_blocks(part: LoadedPart) -> list[int]:

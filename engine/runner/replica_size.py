@@ -62,11 +62,6 @@ class ReplicaSize:
                 "hidden states of all sequences",
                 param="pooling",
             )
-        if pooling is not None and options.adapters is not None:
-            raise ConfigError(
-                "--pooling and --adapters do not go together: what is pooled is the model's own",
-                param="pooling",
-            )
         makes_text = pooling is None or pooling.generates
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)

@@ -16,6 +16,8 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
+import msgspec
+
 from cluster.deadline import Clock
 from cluster.errors import AdapterGone
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
@@ -35,6 +37,7 @@ class _Resident:
 
     slot: int
     start: int
+    num_bytes: int
     num_users: int = 0
     is_placed: bool = False
 
@@ -181,7 +184,8 @@ class Adapting:
         if start is None:
             return False
         slot = self._free_slots.pop()
-        self._resident[command.digest] = _Resident(slot, start)
+        num_bytes = command.rank * self._ranks.rank_bytes
+        self._resident[command.digest] = _Resident(slot, start, num_bytes)
         self._staged, self._settle_s = command.digest, self._clock()
         word = StageAdapter(
             root=command.root,
@@ -244,5 +248,7 @@ class Adapting:
 
     def _tell(self, digest: str, failure: str = "") -> None:
         resident = self._resident.get(digest)
-        is_resident = resident is not None and resident.is_placed
-        self._news.append(AdapterNews(digest, is_resident=is_resident, failure=failure))
+        news = AdapterNews(digest, is_resident=False, failure=failure)
+        if resident is not None and resident.is_placed:
+            news = msgspec.structs.replace(news, is_resident=True, num_bytes=resident.num_bytes)
+        self._news.append(news)

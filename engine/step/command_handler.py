@@ -119,8 +119,7 @@ class CommandHandler:
 
     def turn_local_if_free(self, request: Request) -> None:
         """Goes on here after PrefillLocally, unless reads into the blocks are in flight."""
-        if not self._table.has_reads(request):
-            split_prompt.turn_local(request)
+        if not self._table.has_reads(request) and split_prompt.turn_local(request):
             self._writer.started(request, request.leader)
 
     def _apply(self, request: Request, command: RequestCommand) -> None:
@@ -137,6 +136,7 @@ class CommandHandler:
                 error = Cancelled("the reader left before the prompt was computed")
                 self._writer.end(request, SequenceState.CANCELLED, error)
             case PrefillLocally() if state is SequenceState.RECEIVING:
+                split_prompt.note_scores(request, command.num_scored)
                 request.goes_local = True
                 self.turn_local_if_free(request)
             case PrefillLocally():
@@ -145,6 +145,7 @@ class CommandHandler:
                 split_prompt.deliver(request, command, self._placement)
                 self._open_if_complete(request)
             case Seed() if state is SequenceState.RECEIVING and request.first_tokens is None:
+                split_prompt.note_scores(request, request.leader.num_prompt)
                 tokens = {item.choice: item.token for item in command.tokens}
                 self._token_choice.seed(request, tokens)
                 self._open_if_complete(request)

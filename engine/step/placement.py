@@ -177,7 +177,7 @@ class Placement:
             blocks_fresh=num_blocks - len(matched),
             seats=request.num_seats,
             is_remote=request.is_remote,
-            is_scored=sequence.scores_prompt and not sequence.is_pooled,
+            is_scored=_is_scored_here(request, sequence),
             home=home,
         )
 
@@ -185,7 +185,7 @@ class Placement:
         """Cached blocks of the sequence's beginning at that home; one token stays to be computed
         here, and those whose logits are wanted: the cache has none."""
         num_tokens = len(sequence.token_ids) - (not request.is_remote)
-        if sequence.num_scored is not None and sequence.scores_prompt:
+        if sequence.num_scored is not None and sequence.scores_prompt and not request.is_remote:
             num_tokens = sequence.num_scored
         names = sequence.names(self.block_size)
         return self.cache.match(names, num_tokens // self.block_size, home=home)
@@ -196,3 +196,8 @@ class Placement:
     def _reach(self, num_tokens: int) -> int:
         """Blocks of so many tokens."""
         return -(-num_tokens // self.block_size)
+
+
+def _is_scored_here(request: Request, sequence: Sequence) -> bool:
+    """Whether its chunks take rows of logits: of a prompt that comes from elsewhere they do not."""
+    return sequence.scores_prompt and not (sequence.is_pooled or request.is_remote)

@@ -2,7 +2,8 @@
 
 EXPORT   each chunk -> Prefilled; first tokens; EXPORTED until ReleaseExport
 REMOTE   Reserved -> Deliver... and Seed, in any order -> decoding
-                          '- PrefillLocally -> goes on from the longest verified prefix
+                          '- PrefillLocally -> goes on from the longest verified prefix; a prompt
+                                               that is scored, queued again, from its last score
 
 And of a prefix that is cached in one engine and kept in another: CACHED -> Prefilled -> EXPORTED
 until ReleaseExport; KEEP: Reserved -> Deliver... -> Cancel.
@@ -56,13 +57,28 @@ def is_complete(request: Request) -> bool:
     return has_prompt and request.first_tokens is not None
 
 
-def turn_local(request: Request) -> None:
-    """No more blocks will come, and no read is in flight: the rest is computed here."""
+def note_scores(request: Request, num_scored: int) -> None:
+    """So many of the prompt's tokens, behind its first, were scored elsewhere and told."""
+    leader = request.leader
+    if leader.num_scored is not None:
+        leader.num_scored = max(leader.num_scored, min(num_scored, leader.num_prompt - 1))
+
+
+def turn_local(request: Request) -> bool:
+    """No more blocks will come, and no read is in flight: the rest is computed here. False: not
+    before it is admitted again. The blocks behind a prompt's last score may be others' by now,
+    since they were named: it gets new ones to compute them into."""
     leader = request.leader
     request.is_remote = request.goes_local = False
+    if leader.scores_prompt:
+        request.delivered.clear()
+        leader.release()
+        leader.life.advance(SequenceState.QUEUED)
+        return False
     leader.blocks.turn(Hold.ACTIVE)
     leader.num_computed = min(leader.num_computed, len(leader.token_ids) - 1)
     leader.life.advance(SequenceState.PREFILLING)
+    return True
 
 
 def announce(request: Request, placement: Placement) -> Prefilled | None:

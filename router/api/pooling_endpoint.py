@@ -51,6 +51,7 @@ class PoolingEndpoint:
             caller=exchange.caller(),
             dimensions=rest.dimensions,
             cache_salt=rest.cache_salt,
+            adapter=rest.adapter,
             traces=self._traces(exchange, len(read.prompts)),
         )
         prepared = await self._prompts.prepare(request)
@@ -83,7 +84,9 @@ class PoolingEndpoint:
         self, exchange: Exchange, rest: PooledRest, pooled: Sequence[PooledValues]
     ) -> bytes:
         door = self._reader.door
-        named = bodies.Named(f"{_ID_PREFIXES[door]}-{exchange.request_id}", self._door.model.name)
+        named = bodies.Named(
+            f"{_ID_PREFIXES[door]}-{exchange.request_id}", rest.name_of(self._door.model)
+        )
         if door is Door.EMBEDDINGS:
             return await bodies.embeddings(named, rest, pooled, self._door.share)
         tell = bodies.scores if door is Door.SCORE else bodies.ranked

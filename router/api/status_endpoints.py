@@ -75,7 +75,7 @@ class StatusEndpoints:
         name = self._model.adapter_of(request.path_params["name"])
         if not name:
             return _json(msgspec.json.encode(_body_of(self._model)))
-        adapter = self._model.adapter_named(name if tenant_in(request).may_ask(name) else "")
+        adapter = self._model.listed_adapter(name if tenant_in(request).may_ask(name) else "")
         return _json(msgspec.json.encode(_body_of_adapter(self._model, adapter)))
 
 

@@ -123,7 +123,7 @@ class Attempts:
         not have its adapter."""
         if self._pairing_key is None and not self._has_grammar and not self._adapter:
             return self._tried
-        members = self._fleet.with_role(Role.DECODE)
+        members = self._fleet.with_role(self._answering)
         return self._tried | {item.key for item in members if not self._fits(item)}
 
     @property
@@ -260,8 +260,12 @@ class Attempts:
         return self._may_wait(error)
 
     def _has_others(self) -> bool:
-        role = Role.PREFILL if self._pooling else Role.DECODE
-        return bool(self._fleet.ready(role, without=self.excluded, pooling=self._pooling))
+        ready = self._fleet.ready(self._answering, without=self.excluded, pooling=self._pooling)
+        return bool(ready)
+
+    @property
+    def _answering(self) -> Role:
+        return Role.PREFILL if self._pooling else Role.DECODE
 
     def _fits(self, item: FleetMember) -> bool:
         pairing = item.member.pairing

@@ -229,10 +229,13 @@ class Dispatcher:
     def _complete(
         self, decision: Decision, journey: Journey, told: tuple[Usage, Timing]
     ) -> Completed:
-        """Measurements are made of undisturbed requests."""
+        """Measurements are made of undisturbed requests: a prompt that is scored takes more steps
+        than another of its length."""
         usage, worker = summed_up(journey, told)
         completed = self._ended_well(decision, journey, usage, worker)
-        if not (journey.has_moved or journey.request.sampling.beams):
+        sampling = journey.request.sampling
+        is_usual = sampling.beams is None and sampling.prompt_logprobs is None
+        if is_usual and not journey.has_moved:
             self._learn_from(decision, usage, completed.timing)
         return completed
 

@@ -67,14 +67,18 @@ class Reception:
 
     @contextmanager
     def counted(self, request: RoutedRequest) -> Iterator[None]:
-        """Counts how a request ended, unless it ended well."""
+        """Counts how a request ended, unless it ended well; of an adapter, also then."""
+        outcome = "ok"
         try:
             yield
         except BaseException as end:
+            outcome = outcome_of(end)
             self._ended(request.request_id, request.priority, end)
             self.over(request)
             raise
         finally:
+            if request.adapter is not None:
+                self._metrics.adapters.ended(request.adapter.name, outcome)
             if request.trace is not None:
                 request.trace.over(self._decisions.find(request.request_id), request.limits.clock())
 

@@ -164,8 +164,8 @@ class RoutingDesk:
     ) -> dict[tuple[str, int], PrefixMatches]:
         """By pairing key and block size: workers of unequal ones name the same tokens differently.
 
-        A prompt whose tokens are scored is computed whole, cached or not; so is one of which the
-        hidden states of all tokens count.
+        A prompt whose tokens are scored is computed whole, cached or not, wherever that is; so is
+        one of which the hidden states of all tokens count.
         """
         scores = request.sampling.prompt_logprobs is not None
         packed = b"" if scores or request.pooling == PoolingKind.MEAN else request.packed
@@ -207,7 +207,8 @@ class RoutingDesk:
 def _why_none(request: RoutedRequest) -> str:
     if request.adapter is None:
         return f"no {request.answering} worker takes new work"
-    return f"no decode worker that takes new work has the adapter {request.adapter.name}"
+    role = request.answering
+    return f"no {role} worker that takes new work has the adapter {request.adapter.name}"
 
 
 def _why_alone(request: RoutedRequest, hold: HeldRoom | None) -> RouteReason | None:
@@ -216,8 +217,6 @@ def _why_alone(request: RoutedRequest, hold: HeldRoom | None) -> RouteReason | N
         return RouteReason.POOLED
     if hold is not None and hold.is_local:
         return RouteReason.LINE_TOO_LONG
-    if request.sampling.prompt_logprobs is not None:
-        return RouteReason.PROMPT_LOGPROBS
     return RouteReason.SEVERAL_GO_ON if len(request.resume) > 1 else None
 
 

@@ -110,6 +110,7 @@ class PoolingLink:
             dimensions=wish.dimensions if wish.HasField("dimensions") else None,
             asked_s=submit.asked_s if submit.HasField("asked_s") else None,
             trace=submit.trace if submit.HasField("trace") else None,
+            adapter=submit.adapter,
         )
 
     def _tell(

@@ -52,7 +52,7 @@ from router.front.served_model import ServedModel
 from router.front.spending import reserved, settle
 from router.front.text_work import Door, ReadBody, TextWork
 from router.pricing.answer_lengths import AnswerLengths
-from router.tenants.tenant import combined_salt
+from router.tenants.tenant import Tenant, combined_salt
 from router.text.choice_count import num_tokens_of
 from router.tools.prompt_tail import opens_thought
 
@@ -111,7 +111,7 @@ class CompletionPipeline:
         self._model.check_text()
         wishes, limit = request.wishes, self._model.max_context_tokens
         tenant = request.tenant
-        adapter = self._adapter_of(request)
+        adapter = self.adapter_of(tenant, wishes.adapter)
         token_ids = await self._encoder.encode(
             request.prompt,
             request.limits.to_first_token,
@@ -223,12 +223,13 @@ class CompletionPipeline:
             top_p=SMALLEST_TOP_P if asked.top_p == 0.0 else asked.top_p,
         )
 
-    def _adapter_of(self, request: GenerationRequest) -> Adapter | None:
-        """Raises UnknownModel, and NotAllowed for a key that is not for it."""
-        model, name = self._model, request.wishes.adapter
-        if not request.tenant.may_ask(name or model.name):
+    def adapter_of(self, tenant: Tenant, name: str, *, is_pooled: bool = False) -> Adapter | None:
+        """By its name; empty: the model alone, None. Raises UnknownModel, and NotAllowed for a key
+        that is not for it. `is_pooled`: an embedding or a score is wanted."""
+        model = self._model
+        if not tenant.may_ask(name or model.name):
             raise NotAllowed(f"this API key is not for {(name or model.name)[:200]}")
-        return model.adapter_named(name) if name else None
+        return model.adapter_named(name, is_pooled=is_pooled) if name else None
 
     async def _grammar_of(
         self, request: GenerationRequest, token_ids: list[int], grammar: Grammar

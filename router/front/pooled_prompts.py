@@ -14,6 +14,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from cluster.adapter import Adapter
 from cluster.errors import InternalError, InvalidRequest, SplitserveError
 from cluster.generation import Usage
 from cluster.models.pooling import Pooling
@@ -56,6 +57,8 @@ class PooledRequest(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: int | None = None
     """That an embedding is cut to; None: it is told whole."""
     cache_salt: str = ""
+    adapter: str = ""
+    """Its name; empty: the model alone."""
     traces: Sequence[RequestTrace | None] = ()
     """Of each prompt; empty: of none."""
 
@@ -78,6 +81,7 @@ class PooledPrompts:
     async def prepare(self, request: PooledRequest) -> list[PreparedGeneration]:
         """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
         pooling = self._checked(request)
+        adapter = self._pipeline.adapter_of(request.tenant, request.adapter, is_pooled=True)
         prepared: list[PreparedGeneration] = []
         num_tokens = 0
         for index, prompt in enumerate(request.prompts):
@@ -90,7 +94,8 @@ class PooledPrompts:
                     f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
                     param="input",
                 )
-            prepared.append(_prepared(request, pooling, index, token_ids))
+            wish = PoolWish(pooling.kind.value, request.dimensions)
+            prepared.append(_prepared(request, wish, adapter, index, token_ids))
         return prepared
 
     async def pooled(self, prepared: Sequence[PreparedGeneration]) -> list[PooledValues]:
@@ -205,7 +210,11 @@ def check_dimensions(dimensions: int, pooling: Pooling, model: ServedModel) -> N
 
 
 def _prepared(
-    request: PooledRequest, pooling: Pooling, index: int, token_ids: list[int]
+    request: PooledRequest,
+    wish: PoolWish,
+    adapter: Adapter | None,
+    index: int,
+    token_ids: list[int],
 ) -> PreparedGeneration:
     tenant, several = request.tenant, len(request.prompts) > 1
     routed = RoutedRequest(
@@ -218,6 +227,7 @@ def _prepared(
         tenant_salt=combined_salt(tenant.name, request.cache_salt),
         limits=request.limits,
         trace=request.traces[index] if request.traces else None,
-        pool=PoolWish(pooling.kind.value, request.dimensions),
+        pool=wish,
+        adapter=adapter,
     )
     return PreparedGeneration(routed, _NO_STOPS, keep_tokens=False, account=tenant.account)

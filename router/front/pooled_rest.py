@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from router.front.generation_request import check_salt
+from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
 
 
@@ -15,6 +16,8 @@ class PooledRest(msgspec.Struct, kw_only=True):
 
     timeout_s: float | None = None
     cache_salt: str = ""
+    adapter: str = ""
+    """Its name; empty: the model alone."""
     dimensions: int | None = None
     is_base64: bool = False
     num_queries: int = 0
@@ -28,9 +31,22 @@ class PooledRest(msgspec.Struct, kw_only=True):
     """That a caller over gRPC gives; over HTTP it is a header."""
 
     @classmethod
-    def of(cls, cache_salt: str | None, timeout_s: float | None = None) -> PooledRest:
-        """What all requests share. Raises InvalidRequest."""
-        return cls(timeout_s=timeout_s, cache_salt=check_salt(cache_salt or ""))
+    def of(
+        cls,
+        model: ServedModel,
+        asked: str | None,
+        cache_salt: str | None,
+        timeout_s: float | None = None,
+    ) -> PooledRest:
+        """What all requests share; `asked`: for a model by that name. Raises InvalidRequest and
+        UnknownModel."""
+        model.check_name(asked, is_pooled=True)
+        salt, adapter = check_salt(cache_salt or ""), model.adapter_of(asked)
+        return cls(timeout_s=timeout_s, cache_salt=salt, adapter=adapter)
+
+    def name_of(self, model: ServedModel) -> str:
+        """As the client asks for what answers it."""
+        return self.adapter or model.name
 
 
 class PooledReader(Protocol):

@@ -55,7 +55,9 @@ class ServedModel:
     hidden_size: int = 0
     """Values of an embedding that is not cut."""
     find_adapter: Callable[[str], Adapter | None] = no_adapters
-    """By the name that a client asks for; None: there is none."""
+    """By the name that a client asks for, of an answer in text; None: there is none."""
+    find_pooling_adapter: Callable[[str], Adapter | None] = no_adapters
+    """The same of an embedding or a score."""
     all_adapters: Callable[[], list[Adapter]] = list
     created_s: int = field(default_factory=lambda: int(time.time()))
 
@@ -76,21 +78,33 @@ class ServedModel:
             path = "/v1/embeddings" if self.pooling.is_embedding else "/v1/score and /v1/rerank"
             raise InvalidRequest(f"{self.name} makes no text; it serves {path}", param="model")
 
-    def check_name(self, asked: str | None) -> None:
-        """Raises UnknownModel; an absent or empty name is this model."""
+    def check_name(self, asked: str | None, *, is_pooled: bool = False) -> None:
+        """Raises UnknownModel; an absent or empty name is this model. `is_pooled`: an embedding or
+        a score is wanted."""
         if asked and asked != self.name:
-            self.adapter_named(asked)
+            self.adapter_named(asked, is_pooled=is_pooled)
 
     def adapter_of(self, asked: str | None) -> str:
         """The adapter's name, where it is none of this model's; empty: the model alone."""
         return "" if not asked or asked == self.name else asked
 
-    def adapter_named(self, name: str) -> Adapter:
+    def adapter_named(self, name: str, *, is_pooled: bool = False) -> Adapter:
         """What the name stands for at this moment. Raises UnknownModel."""
-        adapter = self.find_adapter(name)
+        adapter = (self.find_pooling_adapter if is_pooled else self.find_adapter)(name)
         if adapter is None:
-            raise UnknownModel(
-                f"The model `{name[:200]}` does not exist; served here: `{self.name}`",
-                param="model",
-            )
+            raise unknown_model(self, name)
         return adapter
+
+    def listed_adapter(self, name: str) -> Adapter:
+        """Whatever it is asked for. Raises UnknownModel."""
+        found = (item for item in self.all_adapters() if item.name == name)
+        if (adapter := next(found, None)) is None:
+            raise unknown_model(self, name)
+        return adapter
+
+
+def unknown_model(model: ServedModel, name: str) -> UnknownModel:
+    """For a name that stands for nothing."""
+    return UnknownModel(
+        f"The model `{name[:200]}` does not exist; served here: `{model.name}`", param="model"
+    )

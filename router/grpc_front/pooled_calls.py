@@ -75,6 +75,7 @@ class PooledCalls:
                 caller=caller,
                 dimensions=rest.dimensions,
                 cache_salt=rest.cache_salt,
+                adapter=rest.adapter,
                 traces=self._traces(kind, len(read.prompts), context),
             )
             prepared = await self._prompts.prepare(request)

@@ -26,7 +26,6 @@ Message = TypeVar("Message", inference_pb2.EmbedRequest, inference_pb2.ScoreRequ
 def split_embed(model: ServedModel, raw: bytes) -> SplitBody:
     """An EmbedRequest. Raises InvalidRequest and its kin."""
     message = _parsed(inference_pb2.EmbedRequest, raw)
-    model.check_name(message.model)
     dimensions = message.dimensions if message.HasField("dimensions") else None
     check_embeds(model, dimensions)
     num_inputs = len(message.inputs)
@@ -37,7 +36,7 @@ def split_embed(model: ServedModel, raw: bytes) -> SplitBody:
             f"{num_inputs} embeddings have more than {MAX_VALUES} values; send fewer inputs",
             param="inputs",
         )
-    rest = _rest(message)
+    rest = _rest(model, message)
     rest.dimensions = dimensions
     prompts = [_prompt(each, model) for each in message.inputs]
     return SplitBody(msgspec.json.encode(rest), prompts)
@@ -46,10 +45,9 @@ def split_embed(model: ServedModel, raw: bytes) -> SplitBody:
 def split_score(model: ServedModel, raw: bytes) -> SplitBody:
     """A ScoreRequest. Raises InvalidRequest and its kin."""
     message = _parsed(inference_pb2.ScoreRequest, raw)
-    model.check_name(message.model)
     queries, documents = list(message.queries), list(message.documents)
     instruction = message.instruction if message.HasField("instruction") else None
-    rest = _rest(message)
+    rest = _rest(model, message)
     rest.num_queries, rest.num_documents = len(queries), len(documents)
     prompts = prompts_of_pairs(model, queries, documents, instruction)
     return SplitBody(msgspec.json.encode(rest), prompts)
@@ -62,8 +60,8 @@ def _parsed(kind: type[Message], raw: bytes) -> Message:
         raise InvalidRequest(f"the message is no {kind.__name__}") from None
 
 
-def _rest(message: Message) -> PooledRest:
-    rest = PooledRest.of(message.cache_salt)
+def _rest(model: ServedModel, message: Message) -> PooledRest:
+    rest = PooledRest.of(model, message.model, message.cache_salt)
     rest.request_id = message.request_id[:MAX_ID_CHARS]
     return rest
 

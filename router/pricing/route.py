@@ -137,8 +137,6 @@ class RouteReason(enum.StrEnum):
     """A pair would be cheaper, if the request did not wait in the router for a prefill worker."""
     NO_PREFILL_WORKER = "no_prefill_worker"
     NOT_PAIRED = "not_paired"
-    PROMPT_LOGPROBS = "prompt_logprobs"
-    """The prompt's own tokens are scored, which only the worker that computes them can do."""
     POOLED = "pooled"
     """The prompt becomes an embedding or a score: a prefill worker answers it by itself."""
     SEVERAL_GO_ON = "several_go_on"

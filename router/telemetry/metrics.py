@@ -8,6 +8,7 @@ from operator import attrgetter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from cluster.generation import Timing, Usage
+from router.telemetry.adapter_counts import AdapterCounts
 from router.telemetry.class_metrics import ClassMetrics
 from router.telemetry.member_metrics import MemberMetrics, MemberStanding
 from router.telemetry.quick_counter import Count, QuickCounters
@@ -58,6 +59,7 @@ class RouterMetrics:
             "Blocks of vLLM prefill servers that were read after their lease, as these say",
         )
         self.classes = ClassMetrics(self.registry)
+        self.adapters = AdapterCounts(self.registry)
         self._time_tokens()
         self._count_tokens()
         self._count_events()

@@ -54,7 +54,7 @@ def main() -> int:
         model = load_text_side(
             setup.card, setup.served_name, formats=formats, pooling=setup.pooling
         )
-        model = replace(model, find_adapter=any_adapter)
+        model = replace(model, find_adapter=any_adapter, find_pooling_adapter=any_adapter)
         desk = TextDesk(model, ignores_unknown=setup.ignores_unknown_fields)
         trials = GrammarTrials(setup.card, model.tokenizer)
         link.sendall(pack(TextWorkerReady()))

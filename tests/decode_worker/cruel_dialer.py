@@ -65,6 +65,8 @@ def _falsify(event: handoff_pb2.PrefillEvent) -> None:
     match event.WhichOneof("event"):
         case "blocks_ready" if event.blocks_ready.generations:
             event.blocks_ready.generations[0] += 1
+        case "scored":
+            event.scored.first_index += 1
         case "first_token":
             event.first_token.tokens[0].token.token_id = 2**31
         case "accepted":

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from cluster.generation import PromptToken
 from cluster.identity import Role, new_incarnation
 from cluster.models.head_share import head_shares
 from cluster.sampling import SamplingParams
@@ -119,9 +120,13 @@ def hand_over(
     source: Side, target: Side, prompt: list[int], num_tokens: int, *, cache_root: bytes = ROOT
 ) -> Handover:
     """Of one prompt, computed there and decoded here. Every read has to succeed."""
+    return hand_over_request(source, target, request_of(prompt, num_tokens, cache_root))
+
+
+def hand_over_request(source: Side, target: Side, body: GenerateRequest) -> Handover:
+    """As `hand_over`."""
     assert source.extension.peer is not None
     target.tell(Connect(source.incarnation, source.extension.peer))  # again the same is nothing
-    body = request_of(prompt, num_tokens, cache_root)
     handover = Handover(source, target, body)
     limit_s = time.monotonic() + LIMIT_S
     while not handover.is_over:
@@ -167,6 +172,8 @@ class Handover:
         """Where it goes."""
         self.source_ids: list[int] = []
         """Where it comes from."""
+        self.scores: list[PromptToken] = []
+        """Of the prompt's own tokens, by the source."""
         target.tell(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
 
     @property
@@ -186,6 +193,7 @@ class Handover:
     def hear_source(self, frame: Frame) -> list[Command]:
         """What the target is to be told of this request."""
         name = self._body.request_id
+        self.scores += [t for item in frame.scored if item.request_id == name for t in item.tokens]
         for prefilled in frame.prefilled:
             if prefilled.request_id == name:
                 self.source_ids += prefilled.span.block_ids

@@ -64,6 +64,9 @@ LIES = {
     "more cached tokens than the prompt has": [
         handoff_pb2.PrefillEvent(accepted=handoff_pb2.Accepted(cached_tokens=9))
     ],
+    "scores that nobody asked for": [
+        handoff_pb2.PrefillEvent(scored=handoff_pb2.ScoredTokens(first_index=1))
+    ],
     "done before anything": [DONE],
     "done without blocks": [first_token(GOOD), DONE],
 }

@@ -358,10 +358,9 @@ async def test_words_about_unknown_requests_and_empty_messages_change_nothing(be
     assert not bench.link.told(Cancel)
 
 
-async def test_a_prompt_whose_tokens_are_scored_is_computed_here_whoever_is_proposed(bench):
+async def test_scores_of_a_prompt_that_is_computed_here_are_told(bench):
     router = bench.open_session()
-    target = worker_pb2.PrefillTarget(worker_id="p", incarnation="i", address="127.0.0.1:9")
-    await router.submit("a", target, prompt_logprobs=1)
+    await router.submit("a", prompt_logprobs=1)
     engine_id = await bench.submitted()
     assert bench.link.told(Submit)[0].request.mode is PrefillMode.LOCAL
     scores = [PromptToken(7, -0.5, 1, ((7, -0.5),)), PromptToken(8, -2.0, 3)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import grpc
 
@@ -56,15 +56,25 @@ async def submit_alone(
     channel: grpc.aio.Channel, member: membership_pb2.Member, submit: worker_pb2.Submit
 ) -> tuple[list[int], worker_pb2.Ended]:
     """One request in a session of its own, as a router would send it."""
-    call = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
     tokens: list[int] = []
+    async for frame in frames_alone(channel, member, submit):
+        tokens += [t.token_id for item in frame.tokens for t in item.tokens]
+        if frame.ended:
+            return tokens, frame.ended[0]
+    raise AssertionError("the decode worker ended a session")
+
+
+async def frames_alone(
+    channel: grpc.aio.Channel, member: membership_pb2.Member, submit: worker_pb2.Submit
+) -> AsyncIterator[worker_pb2.WorkerFrame]:
+    """All that is told of one request, to its end."""
+    call = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
     try:
         await call.write(worker_pb2.RouterMessage(open=identity_of(member)))
         await call.write(worker_pb2.RouterMessage(submit=submit))
         while (frame := await call.read()) is not grpc.aio.EOF:
-            tokens += [t.token_id for item in frame.tokens for t in item.tokens]
+            yield frame
             if frame.ended:
-                return tokens, frame.ended[0]
+                return
     finally:
         call.cancel()
-    raise AssertionError("the decode worker ended a session")

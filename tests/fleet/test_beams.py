@@ -33,9 +33,9 @@ async def over_http(fleet, prompt, width):
     return [sum(choice["logprobs"]["token_logprobs"]) / NUM_TOKENS for choice in choices]
 
 
-async def over_grpc(fleet, prompt, width):
+async def over_grpc(fleet, prompt, width, num_tokens=NUM_TOKENS):
     sampling = generation_pb2.SamplingParams(
-        max_tokens=NUM_TOKENS,
+        max_tokens=num_tokens,
         n=width,
         ignore_eos=True,
         logprobs=0,

@@ -22,6 +22,8 @@ from router.telemetry.pairing_metrics import PairingMetrics
 from router.telemetry.pressure_metrics import PressureMetrics
 from router.telemetry.resume_metrics import ResumeMetrics
 from router.telemetry.store_metrics import watch_store
+from worker.adapters.adapter_metrics import AdapterMetrics
+from worker.adapters.numbers import AdapterNumbers
 from worker.metrics import WorkerMetrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
@@ -68,6 +70,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
 
 def test_the_page_lists_the_metrics_of_a_worker() -> None:
     metrics = WorkerMetrics(Role.DECODE, "decode-0")
+    metrics.registry.register(AdapterMetrics(AdapterNumbers))
     LoopLag().publish(metrics.registry)
     SpanCounts(metrics.registry)
     assert listed("| metric of a worker", "worker_") == shown(metrics.registry, "worker_")

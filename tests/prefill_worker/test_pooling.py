@@ -61,6 +61,13 @@ async def test_a_prompt_is_answered_with_its_values_and_what_it_took(bench):
     assert 0 < body.timeout_ms <= 21_000  # gRPC rounds what is left
 
 
+async def test_the_adapter_that_is_to_compute_it_is_passed_on(bench):
+    call = bench.stub.Pool(pool_request(adapter="a" * 32), timeout=20)
+    pooled_in(bench, await bench.submitted())
+    await call
+    assert bench.link.told(Submit)[0].request.adapter == "a" * 32
+
+
 async def test_who_leaves_ends_the_work(bench):
     call = bench.stub.Pool(pool_request())
     engine_id = await bench.submitted()
@@ -108,6 +115,7 @@ async def test_an_engine_that_dies_loses_its_prompts(bench):
         ({"pooling": ""}, "this worker has 'last'"),
         ({"token_ids": range(200)}, "the context is 128"),
         ({"request_id": "x" * 300}, "request_id characters"),
+        ({"adapter": "../../etc"}, "32 hex digits"),
     ],
 )
 async def test_what_no_engine_should_see_is_refused_before_it(bench, fields, words):

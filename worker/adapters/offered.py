@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster.adapter import MAX_ADAPTERS, Adapter, LoadedAdapter
 from cluster.errors import AdapterRefused
 from cluster.logs import get_logger
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
+from worker.adapters.numbers import AdapterNumbers
 
 _log = get_logger("worker.adapters")
 
@@ -46,15 +47,16 @@ class OfferedAdapters:
         self._root, self._send = root, send
         self._on_change, self._retire = on_change, retire
         self._by_name: dict[str, LookedAt] = {}
-        self._resident: dict[str, bool] = {}
-        """By digest, what the engine has."""
+        self._known: dict[str, AdapterNews] = {}
+        """By digest, what the engine knows: its last word."""
         self._asked: dict[str, asyncio.Future[AdapterNews]] = {}
+        self.numbers = AdapterNumbers()
 
     @property
     def loaded(self) -> tuple[LoadedAdapter, ...]:
         """For the beats."""
         return tuple(
-            LoadedAdapter(Adapter(name, item.digest), self._resident.get(item.digest, False))
+            LoadedAdapter(Adapter(name, item.digest), self._is_resident(item.digest))
             for name, item in self._by_name.items()
         )
 
@@ -73,6 +75,7 @@ class OfferedAdapters:
         before = self._by_name.get(name)
         self._by_name[name] = item
         _log.info("an adapter is offered", name=name, digest=item.digest, rank=item.rank)
+        self._count()
         self._on_change()
         if before is not None and before.digest != item.digest:
             self._retire_if_unused(before.digest)
@@ -83,14 +86,16 @@ class OfferedAdapters:
         if item is None:
             return False
         _log.info("an adapter is withdrawn", name=name, digest=item.digest)
+        self._count()
         self._on_change()
         self._retire_if_unused(item.digest)
         return True
 
     def drop(self, digest: str) -> None:
         """It was retired a while ago: the engine lets go of it, unless it is offered again."""
-        if digest in self._resident and not self._is_used(digest):
-            del self._resident[digest]
+        if digest in self._known and not self._is_used(digest):
+            del self._known[digest]
+            self._count(unloaded=1)
             self._send(UnloadAdapter(digest))
 
     def heard(self, news: AdapterNews) -> None:
@@ -99,18 +104,46 @@ class OfferedAdapters:
             asked.set_result(news)
         if news.failure:
             self._lose(news)
-        elif self._resident.get(news.digest) is not news.is_resident:
-            self._resident[news.digest] = news.is_resident
-            if self._is_used(news.digest):
-                self._on_change()
+            return
+        before, self._known[news.digest] = self._known.get(news.digest), news
+        was_resident = before is not None and before.is_resident
+        self._count(
+            loaded=news.is_resident and not was_resident,
+            evicted=was_resident and not news.is_resident,
+        )
+        has_changed = before is None or was_resident is not news.is_resident
+        if has_changed and self._is_used(news.digest):
+            self._on_change()
 
     def _lose(self, news: AdapterNews) -> None:
         """What was offered cannot be read any more."""
-        self._resident.pop(news.digest, None)
-        for name in [name for name, item in self._by_name.items() if item.digest == news.digest]:
+        self._known.pop(news.digest, None)
+        names = [name for name, item in self._by_name.items() if item.digest == news.digest]
+        for name in names:
             _log.warning("an adapter is lost", name=name, digest=news.digest, cause=news.failure)
             del self._by_name[name]
             self._on_change()
+        self._count(lost=bool(names))
+
+    def refuse(self) -> None:
+        """Files were looked at, and could not be used."""
+        self._count(refused=1)
+
+    def _count(self, **events: int) -> None:
+        """What there is now, and what has happened."""
+        resident = [news for news in self._known.values() if news.is_resident]
+        grown = {name: getattr(self.numbers, name) + count for name, count in events.items()}
+        self.numbers = replace(
+            self.numbers,
+            offered=len(self._by_name),
+            resident=len(resident),
+            resident_bytes=sum(news.num_bytes for news in resident),
+            **grown,
+        )
+
+    def _is_resident(self, digest: str) -> bool:
+        news = self._known.get(digest)
+        return news is not None and news.is_resident
 
     async def _at_engine(self, item: LookedAt) -> AdapterNews:
         asked = self._asked.get(item.digest)

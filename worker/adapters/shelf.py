@@ -25,6 +25,7 @@ from cluster.process.background import Background
 from cluster.process.thread_call import in_thread
 from engine.contract.adapters import LoadAdapter, UnloadAdapter
 from engine.contract.messages import Frame
+from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.offered import LookedAt, OfferedAdapters
 
 LOOK_INTERVAL_S: Final = 1.0
@@ -55,6 +56,10 @@ class AdapterShelf:
         self._taken: dict[str, Signature] = {}
         """As of the last time that they were read, well or not."""
         self._turn = asyncio.Lock()
+
+    def numbers(self) -> AdapterNumbers:
+        """Of now; from any thread."""
+        return self.offered.numbers
 
     async def take_all(self) -> None:
         """What lies there at the start. Raises ConfigError for a folder that cannot be read."""
@@ -124,6 +129,7 @@ class AdapterShelf:
             folder = await in_thread("adapter", partial(adapter_folder, self._root, name))
             await self.offered.offer(name, await self._look_at(folder))
         except SplitserveError as error:
+            self.offered.refuse()
             _log.warning("an adapter is not loaded", name=name, cause=error.message)
 
     async def _look_at(self, folder: Path) -> LookedAt:

@@ -71,6 +71,11 @@ class AdapterBank:
         """Memory of the stacks."""
         return sum(part.num_bytes for part in self._parts.values())
 
+    @property
+    def rank_bytes(self) -> int:
+        """Of that, what each rank of an adapter takes."""
+        return self.num_bytes // self.room.num_ranks
+
     @torch.inference_mode()
     def write(self, module: str, start: int, down: torch.Tensor, up: torch.Tensor) -> None:
         """Puts a module's part of an adapter, down [rank, own inputs] and up [own outputs, rank]

@@ -63,7 +63,7 @@ def _adapters(part: LoadedPart, group: RankGroup) -> AdapterRanks | None:
     own, bank = part.rank_adapters(agree), part.decoder.bank
     if own is None or bank is None:
         return None
-    return GroupAdapters(own, bank.room, group.tell_of_adapters, group.loss_after)
+    return GroupAdapters(own, bank, group.tell_of_adapters, group.loss_after)
 
 
 def _balancing(spec: EngineSpec, part: LoadedPart, group: RankGroup) -> Balancing | None:

@@ -34,10 +34,9 @@ def check_request(
     _check_resume(body, vocab_size)
     if body.prediction:
         _check_ids(body.prediction, vocab_size, "the prediction")
-    if body.sampling.prompt_logprobs is not None and body.mode is not PrefillMode.LOCAL:
+    if body.sampling.prompt_logprobs is not None and body.mode not in _MAKING_TEXT:
         raise InvalidRequest(
-            "prompt_logprobs needs a prompt that is computed where it decodes; leave prefill "
-            "workers out",
+            "prompt_logprobs needs a prompt that is computed for an answer; leave them out",
             param="prompt_logprobs",
         )
     if body.sampling.grammar is not None and not follows_grammars:

@@ -6,7 +6,8 @@
       |                              ^                            cached already, at once)
       |------------------------------'
       '---------> RECEIVING -----> DECODING
-                      '----------> PREFILLING                    (PrefillLocally)
+                      |----------> PREFILLING                    (PrefillLocally)
+                      '----------> QUEUED                        (the same, of a scored prompt)
 
 From every state but the last four: FINISHED, FAILED, CANCELLED, EXPIRED.
 """
@@ -45,7 +46,7 @@ FINAL = frozenset(
 _S = SequenceState
 TRANSITIONS: dict[SequenceState, frozenset[SequenceState]] = {
     _S.QUEUED: FINAL | {_S.RECEIVING, _S.PREFILLING, _S.EXPORTED},
-    _S.RECEIVING: FINAL | {_S.DECODING, _S.PREFILLING},
+    _S.RECEIVING: FINAL | {_S.DECODING, _S.PREFILLING, _S.QUEUED},
     _S.PREFILLING: FINAL | {_S.DECODING, _S.EXPORTED, _S.QUEUED},
     _S.DECODING: FINAL | {_S.QUEUED},
     _S.EXPORTED: FINAL,

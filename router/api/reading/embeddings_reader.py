@@ -33,7 +33,6 @@ class EmbeddingsReader:
     def split(self, body: bytes) -> SplitBody:
         """See PooledReader."""
         request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
-        self._model.check_name(request.model)
         rest = self._rest(request)
         prompts = to_prompts(
             request.input,
@@ -46,8 +45,8 @@ class EmbeddingsReader:
         return SplitBody(msgspec.json.encode(rest), prompts, ignored=ignored)
 
     def _rest(self, request: EmbeddingsRequest) -> PooledRest:
+        rest = PooledRest.of(self._model, request.model, request.cache_salt, request.timeout_s)
         check_embeds(self._model, request.dimensions)
-        rest = PooledRest.of(request.cache_salt, request.timeout_s)
         rest.dimensions = request.dimensions
         rest.is_base64 = _is_base64(request.encoding_format)
         return rest

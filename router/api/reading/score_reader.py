@@ -35,9 +35,8 @@ class ScoreReader:
     def split(self, body: bytes) -> SplitBody:
         """See PooledReader."""
         request, ignored = decode_known(body, _SCORE, ignores_unknown=self._ignores_unknown)
-        self._model.check_name(request.model)
         queries, documents = _texts(request.text_1), _texts(request.text_2)
-        rest = PooledRest.of(request.cache_salt, request.timeout_s)
+        rest = PooledRest.of(self._model, request.model, request.cache_salt, request.timeout_s)
         rest.num_queries, rest.num_documents = len(queries), len(documents)
         prompts = prompts_of_pairs(self._model, queries, documents, request.instruction)
         return SplitBody(msgspec.json.encode(rest), prompts, ignored=ignored)
@@ -56,13 +55,12 @@ class RerankReader:
     def split(self, body: bytes) -> SplitBody:
         """See PooledReader."""
         request, ignored = decode_known(body, _RERANK, ignores_unknown=self._ignores_unknown)
-        self._model.check_name(request.model)
         if request.top_n is not None and request.top_n < 0:
             raise InvalidRequest(
                 f"top_n is {request.top_n}; it is 1 or more, or 0 for all", param="top_n"
             )
         documents = [d if isinstance(d, str) else d.text for d in request.documents]
-        rest = PooledRest.of(request.cache_salt, request.timeout_s)
+        rest = PooledRest.of(self._model, request.model, request.cache_salt, request.timeout_s)
         rest.num_queries, rest.num_documents = 1, len(documents)
         rest.top_n = request.top_n
         prompts = prompts_of_pairs(self._model, [request.query], documents, request.instruction)

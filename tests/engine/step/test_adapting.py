@@ -20,6 +20,7 @@ class ScriptedRanks:
 
     def __init__(self, num_ranks: int = 32, num_slots: int = 9) -> None:
         self.room = AdapterRoom(num_ranks=num_ranks, num_slots=num_slots)
+        self.rank_bytes = 0
         self.failure = ""
         self.progress = Staged.READ
         self.staged: StageAdapter | None = None
@@ -80,6 +81,25 @@ def test_one_that_is_loaded_is_read_at_once_where_there_is_room(
     ]
     assert not adapting.is_busy
     assert sorted(stage.digest for stage in ranks.placed.values()) == ["a", "b"]
+
+
+def test_the_memory_that_an_adapter_takes_is_told_while_it_is_there(
+    adapting: Adapting, ranks: ScriptedRanks
+) -> None:
+    ranks.rank_bytes = 100
+    known(adapting, ("a", 16), ("b", 16))
+    adapting.enter("a").leave()
+    known(adapting, ("c", 8))
+    adapting.enter("c")  # b gives way
+    adapting.turn()
+    told = [(news.digest, news.is_resident, news.num_bytes) for news in adapting.take_news()]
+    assert told == [
+        ("a", True, 1600),
+        ("b", True, 1600),
+        ("c", False, 0),
+        ("b", False, 0),
+        ("c", True, 800),
+    ]
 
 
 def test_a_request_gets_the_slot_of_its_adapter_and_one_unknown_is_refused(

@@ -1,5 +1,7 @@
 """Requests for adapters go where their very version is, and nowhere else."""
 
+import asyncio
+
 import pytest
 from msgspec import structs
 
@@ -11,7 +13,7 @@ from cluster.membership.member import Member
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest
 from tests.router.dispatch_bench import collect, request, router
-from tests.router.fake_decode_worker import FakeDecodeWorker
+from tests.router.fake_decode_worker import FakeDecodeWorker, until
 from tests.router.planes import PAIRING, prefill_member
 
 ONE, NEWER, TWO = Adapter("one", "a" * 32), Adapter("one", "b" * 32), Adapter("two", "c" * 32)
@@ -69,6 +71,31 @@ async def test_where_nobody_has_it_no_worker_gets_the_request() -> None:
         with pytest.raises(NoWorker):
             await collect(plane, adapted(ONE))
         assert worker.submitted == []
+
+
+async def test_requests_are_counted_by_the_name_of_their_adapter_and_how_they_ended() -> None:
+    worker = FakeDecodeWorker(answer_at_once=True)
+    async with router(worker) as plane:
+        await tells(plane, worker.member(), ONE)
+        for turn in range(2):
+            await collect(plane, adapted(ONE, f"r{turn}"))
+        await collect(plane, request("plain"))
+        worker.answer_at_once = False
+        left = asyncio.create_task(collect(plane, adapted(ONE, "left")))
+        await until(lambda: len(worker.submitted) == 4)
+        left.cancel()
+        await asyncio.wait([left])
+        with pytest.raises(NoWorker):
+            await collect(plane, adapted(TWO, "nowhere"))
+
+        def counted(adapter: str, outcome: str) -> float | None:
+            labels = {"adapter": adapter, "outcome": outcome}
+            return plane.registry.get_sample_value("splitserve_adapter_requests_total", labels)
+
+        assert counted("one", "ok") == 2
+        assert counted("one", "cancelled") == 1
+        assert counted("two", "failed") == 1
+        assert counted("two", "ok") is None
 
 
 async def test_a_name_stands_for_what_most_workers_have_of_equals_for_the_newer() -> None:

@@ -12,9 +12,12 @@ from random import Random
 from zlib import crc32
 
 import pytest
+from msgspec import structs
 
+from cluster.adapter import Adapter, LoadedAdapter
+from cluster.block_hash import cache_root
 from cluster.errors import DeadlineExceeded, NoWorker, QueueFull, RequestGivenUp, WorkerLost
-from cluster.generation import Usage
+from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member
 from cluster.sampling import SamplingParams
@@ -262,6 +265,32 @@ async def test_the_next_prompt_goes_where_its_beginning_is_cached() -> None:
         ends = [(await collect(plane, wanted()))[-1] for _ in range(4)]
         workers = {end.timing.prefill_worker for end in ends if isinstance(end, Completed)}
         assert len(workers) == 1
+
+
+async def test_a_prompt_goes_to_the_worker_that_has_its_adapter_and_its_digest_goes_along() -> None:
+    one = Adapter("one", "a" * 32)
+    async with fleet_of("a", "b") as (plane, poolers):
+        told = (LoadedAdapter(one, True),)
+        key = poolers[1].member.key
+        assert await plane.store.beat(key, EngineLoad(), draining=False, adapters=told)
+        assert (plane.adapters.find_pooling("one"), plane.adapters.find("one")) == (one, None)
+        assert plane.adapters.all() == [one]
+        for turn in range(4):
+            await collect(plane, structs.replace(wanted(f"r{turn}"), adapter=one))
+        assert [len(_asked(each)) for each in poolers] == [0, 4]
+        body = _asked(poolers[1])[0].request
+        assert body.adapter == one.digest
+        assert body.cache_root == cache_root(PAIRING.key, "", one.digest)
+
+
+async def test_where_no_worker_that_pools_has_the_adapter_nobody_gets_the_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet, "NO_WORKER_GRACE_S", 0.05)
+    async with fleet_of("a") as (plane, poolers):
+        with pytest.raises(NoWorker, match="no prefill worker that takes new work has the adapter"):
+            await collect(plane, structs.replace(wanted(), adapter=Adapter("one", "a" * 32)))
+        assert _asked(poolers[0]) == []
 
 
 def _asked(pooler: Pooler) -> list[Submit]:

@@ -30,7 +30,7 @@ def scores(first_index: int, *token_ids: int) -> worker_pb2.WorkerFrame:
     return worker_pb2.WorkerFrame(prompts=[told])
 
 
-async def test_a_scored_prompt_is_sent_to_no_prefill_worker_and_the_decision_says_why():
+async def test_a_scored_prompt_goes_to_a_prefill_worker_and_is_priced_as_if_nothing_were_cached():
     worker = FakeDecodeWorker(answer_at_once=True)
     async with router(worker) as plane:
         await plane.store.join(prefill_member())
@@ -39,10 +39,31 @@ async def test_a_scored_prompt_is_sent_to_no_prefill_worker_and_the_decision_say
             plane, structs.replace(scored_request(), request_id="scored", token_ids=list(range(40)))
         )
         plain, scored = worker.submitted
-        assert [len(plain.prefill), len(scored.prefill)] == [1, 0]
-        decision = plane.decisions.find("scored")
-        assert decision.route.reason.value == "prompt_logprobs"
-        assert decision.view.decode[0].matched_tokens == 0
+        assert [len(plain.prefill), len(scored.prefill)] == [1, 1]
+        assert scored.sampling.prompt_logprobs == 1
+        view = plane.decisions.find("scored").view
+        assert [view.decode[0].matched_tokens, view.prefill[0].matched_tokens] == [0, 0]
+
+
+async def test_what_a_scored_prompt_took_says_nothing_of_others():
+    """It goes through its steps by few rows: prices and refusals of others are not made of it."""
+    worker = FakeDecodeWorker(answer_at_once=True)
+    worker.timing = {"prefill_ms": 5000.0, "queue_ms": 1.0}
+    async with router(worker) as plane:
+        key, lines = worker.member().key, plane.estimates.prefill
+
+        async def ask_often(kind: str, sampling: SamplingParams) -> None:
+            for turn in range(12):
+                length = 100 + 20 * turn
+                asked = structs.replace(request(f"{kind}{turn}"), sampling=sampling)
+                token_ids = list(range(1000 * turn, 1000 * turn + length))
+                await collect(plane, structs.replace(asked, token_ids=token_ids))
+
+        unmeasured = lines.speed_of(key)
+        await ask_often("scored", scored_request().sampling)
+        assert lines.speed_of(key) == unmeasured
+        await ask_often("plain", SamplingParams(max_tokens=1))
+        assert lines.speed_of(key) != unmeasured
 
 
 async def test_scores_of_the_prompt_come_before_its_tokens():

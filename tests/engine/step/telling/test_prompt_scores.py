@@ -120,10 +120,10 @@ def test_scores_hold_beside_other_requests_and_through_preemption():
     assert engine.load.now().num_preemptions
 
 
-def test_a_prompt_for_a_reader_elsewhere_is_not_scored_but_refused():
+@pytest.mark.parametrize("mode", [PrefillMode.CACHED, PrefillMode.KEEP])
+def test_a_prompt_that_nobody_answers_is_not_scored_but_refused(mode):
     engine = small_engine()
-    body = request("a", PROMPT, mode=PrefillMode.EXPORT, prompt_logprobs=1)
-    engine.apply(Submit(body))
+    engine.apply(Submit(request("a", PROMPT, mode=mode, prompt_logprobs=1)))
     (ended,) = step(engine).ended
     assert ended.error_code == "invalid_request"
     assert "prompt_logprobs" in ended.error_message

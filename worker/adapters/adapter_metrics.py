@@ -1,0 +1,46 @@
+"""The part of a worker's Prometheus page on adapters, where it has a folder of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from worker.adapters.numbers import AdapterNumbers
+
+_EVENTS = ("loaded", "evicted", "unloaded", "refused", "lost")
+
+
+class AdapterMetrics(Collector):
+    """Reads the latest numbers with every scrape, in whatever thread that is."""
+
+    def __init__(self, numbers: Callable[[], AdapterNumbers]) -> None:
+        self._numbers = numbers
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """See Collector."""
+        now = self._numbers()
+        adapters = GaugeMetricFamily(
+            "splitserve_worker_adapters",
+            "Adapters: names that are offered, and versions that are resident in the device's "
+            "memory.",
+            labels=["state"],
+        )
+        adapters.add_metric(["offered"], now.offered)
+        adapters.add_metric(["resident"], now.resident)
+        yield adapters
+        yield GaugeMetricFamily(
+            "splitserve_worker_adapter_bytes",
+            "Memory that resident adapters take at the engine's first rank.",
+            value=now.resident_bytes,
+        )
+        events = CounterMetricFamily(
+            "splitserve_worker_adapter_events",
+            "What became of adapters: loaded into memory, evicted from it, unloaded, refused for "
+            "their files, lost: files that could not be read again.",
+            labels=["event"],
+        )
+        for event in _EVENTS:
+            events.add_metric([event], getattr(now, event))
+        yield events
