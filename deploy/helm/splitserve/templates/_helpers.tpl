@@ -114,6 +114,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
     sources:
       - serviceAccountToken: {path: token, expirationSeconds: 3600}
       - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
 {{- end }}
 
 {{- define "splitserve.mounts" -}}
@@ -152,6 +153,21 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- add 120 (mul 60 $minutes) }}
 {{- end }}
 
+{{- /* A pool: how long its pods may take to have a node and their image, which for GPUs has gigabytes. */ -}}
+{{- define "splitserve.imageMinutes" -}}
+{{- if kindIs "invalid" .imageMinutes }}{{ ternary 30 5 (gt (int .gpus.count) 0) }}{{ else }}{{ int .imageMinutes }}{{ end }}
+{{- end }}
+
+{{- /* Until the slowest pool has to be there, from its image on, and something more. */ -}}
+{{- define "splitserve.rolloutSeconds" -}}
+{{- $root := . }}{{ $most := int (include "splitserve.startupSeconds" .) }}
+{{- range .Values.pools }}{{ if . }}
+{{- $pool := include "splitserve.pool" (dict "root" $root "pool" .) | fromJson }}
+{{- $most = max $most (add 120 (mul 60 (add (int $pool.startupMinutes) (int (include "splitserve.imageMinutes" $pool))))) }}
+{{- end }}{{ end }}
+{{- $most }}
+{{- end }}
+
 {{- /* The secret with the fleet's certificates; empty: none are shown. */ -}}
 {{- define "splitserve.fleetTls" -}}
 {{- with .Values.fleet.tls.secret }}{{ . }}{{ else }}
@@ -179,9 +195,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- /* Nobody is root, nothing is written but volumes. */ -}}
 {{- define "splitserve.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
+{{- range $key, $id := .Values.podSecurity }}
+{{- if not (kindIs "invalid" $id) }}
+{{ $key }}: {{ int64 $id }}
+{{- end }}
+{{- end }}
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
@@ -216,6 +234,12 @@ priorityClassName: {{ . }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{ toJson . }}
 {{- end }}
+{{- end }}
+
+{{- /* Where pods go that run once, on the router's image. */ -}}
+{{- define "splitserve.besideRouters" -}}
+{{- $pod := pick .Values.router "nodeSelector" "tolerations" "priorityClassName" }}
+{{- include "splitserve.placement" (dict "root" . "pod" $pod "affinity" dict) }}
 {{- end }}
 
 {{- /* (root, poolName, pool): whether somebody else says how many workers it has. */ -}}
