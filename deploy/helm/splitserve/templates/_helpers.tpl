@@ -43,8 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- /* What every process of the fleet is told. */ -}}
 {{- define "splitserve.fleetEnv" -}}
-- name: SPLITSERVE_HOME
-  value: /var/cache/splitserve
+{{ include "splitserve.homeEnv" . }}
 - name: HOME
   value: /tmp
 - name: SPLITSERVE_MODEL
@@ -65,6 +64,30 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: HF_TOKEN
   valueFrom:
     secretKeyRef: {name: {{ . }}, key: {{ $.Values.model.authSecret.key }}}
+{{- end }}
+{{- end }}
+
+{{- /* A quantity such as 20Gi, in bytes. */ -}}
+{{- define "splitserve.bytes" -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "m" 0.001 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 }}
+{{- $unit := "" }}{{ $number := . }}
+{{- if kindIs "string" . }}{{ $unit = regexFind "[a-zA-Z]*$" . }}{{ $number = trimSuffix $unit . }}{{ end }}
+{{- if not (hasKey $units $unit) }}{{ fail (printf "%q is no size; write one such as 16Gi" .) }}{{ end }}
+{{- mulf (float64 $number) (get $units $unit) | int64 }}
+{{- end }}
+
+{{- /* Whether a pod keeps the model in a folder of its own. */ -}}
+{{- define "splitserve.ownCache" -}}
+{{- if not (or .Values.model.cache.claim .Values.model.cache.image) }}yes{{ end }}
+{{- end }}
+
+{{- /* Where a process keeps what it fetches, and beyond which size its pod is ended. */ -}}
+{{- define "splitserve.homeEnv" -}}
+- name: SPLITSERVE_HOME
+  value: /var/cache/splitserve
+{{- if include "splitserve.ownCache" . }}
+- name: SPLITSERVE_HOME_LIMIT_BYTES
+  value: {{ include "splitserve.bytes" .Values.model.cache.size | quote }}
 {{- end }}
 {{- end }}
 
@@ -246,6 +269,20 @@ imagePullSecrets: {{ toJson . }}
 {{- define "splitserve.isSized" -}}
 {{- $planner := .root.Values.planner }}
 {{- if or .pool.autoscaling.enabled (and $planner.enabled (not $planner.options.dryRun) (hasKey $planner.maxReplicas .poolName)) }}yes{{ end }}
+{{- end }}
+
+{{- /* (root, role): seconds in which a worker with GPUs usually comes where pools of them are sized by
+somebody: half of what it may take, of the slowest. Empty: there are none, and options have their defaults. */ -}}
+{{- define "splitserve.usualStart" -}}
+{{- $root := .root }}{{ $role := .role }}{{ $most := 0 }}
+{{- range $poolName, $given := .root.Values.pools }}{{ if $given }}
+{{- $pool := include "splitserve.pool" (dict "root" $root "pool" $given) | fromJson }}
+{{- $isSized := or $pool.autoscaling.enabled (and $root.Values.planner.enabled (hasKey $root.Values.planner.maxReplicas $poolName)) }}
+{{- if and $isSized (gt (int $pool.gpus.count) 0) (or (not $role) (eq $role $pool.role)) }}
+{{- $most = max $most (mul 30 (add (int $pool.startupMinutes) (int (include "splitserve.imageMinutes" $pool)))) }}
+{{- end }}
+{{- end }}{{ end }}
+{{- if $most }}{{ $most }}{{ end }}
 {{- end }}
 
 {{- /* Whether any pool's ranks span hosts of its own. */ -}}
