@@ -52,6 +52,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: SPLITSERVE_JOIN_TOKEN
   valueFrom:
     secretKeyRef: {name: {{ include "splitserve.fleetSecret" . }}, key: join-token}
+# Is there while the token is changed alone.
+- name: SPLITSERVE_JOIN_TOKEN_TOO
+  valueFrom:
+    secretKeyRef: {name: {{ include "splitserve.fleetSecret" . }}, key: join-token-too, optional: true}
 {{- if include "splitserve.fleetTls" . }}
 - name: SPLITSERVE_FLEET_TLS
   value: /etc/splitserve/fleet
