@@ -62,7 +62,9 @@ NAMESPACE: Schema = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]{0,61}[a-
 ADDRESS: Schema = {"type": "string", "pattern": "^([-.a-z0-9]+:[0-9]+)?$"}
 FLAG: Schema = {"type": "boolean"}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65_535}
+MINUTES: Schema = {"type": "integer", "minimum": 1}
 COUNT: Schema = {"type": "integer", "minimum": 0}
+ID: Schema = {"type": ["integer", "null"], "minimum": 1}
 QUANTITY: Schema = {"type": ["string", "number"], "pattern": "^[0-9.]+[a-zA-Z]*$"}
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
 FREE: Schema = {"type": "object"}
@@ -89,6 +91,7 @@ def chart_schema() -> Schema:
             "podDisruptionBudget": keys(
                 {"enabled": FLAG, "maxUnavailable": {"type": ["integer", "string"]}}
             ),
+            "podSecurity": keys(dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), ID)),
             "serviceAccount": keys({"name": TEXT, "annotations": LABELS}),
             "metrics": _metrics(),
             "global": FREE,
@@ -151,7 +154,7 @@ def _images() -> Schema:
 def _model() -> Schema:
     access = {"enum": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]}
     cache = {"size": QUANTITY, "claim": TEXT, "create": FLAG, "storageClass": TEXT}
-    cache |= {"readOnly": FLAG, "warmUp": FLAG, "image": TEXT}
+    cache |= {"readOnly": FLAG, "warmUp": FLAG, "warmUpMinutes": MINUTES, "image": TEXT}
     return keys(
         {
             "name": {"type": "string", "minLength": 1},
@@ -172,6 +175,8 @@ def _pod() -> dict[str, Schema]:
     return {
         "resources": keys({"requests": FREE, "limits": FREE}),
         "env": LIST,
+        "extraVolumes": LIST,
+        "extraVolumeMounts": LIST,
         "podAnnotations": LABELS,
         "podLabels": LABELS,
         "nodeSelector": LABELS,
@@ -233,7 +238,8 @@ def _worker_keys() -> dict[str, Schema]:
             }
         ),
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),
-        "startupMinutes": {"type": "integer", "minimum": 1},
+        "imageMinutes": {"type": ["integer", "null"], "minimum": 0},
+        "startupMinutes": MINUTES,
         **_pod(),
     }
 

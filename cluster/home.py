@@ -27,6 +27,17 @@ def default_home() -> Path:
         ) from cause
 
 
+def home_limit_bytes() -> int | None:
+    """Beyond which whoever runs this process ends it, as Kubernetes does for a volume's sizeLimit:
+    $SPLITSERVE_HOME_LIMIT_BYTES; None: the disk alone limits it. Raises ConfigError."""
+    raw = os.environ.get("SPLITSERVE_HOME_LIMIT_BYTES")
+    if not raw:
+        return None
+    if not (raw.isascii() and raw.isdecimal()):
+        raise ConfigError(f"SPLITSERVE_HOME_LIMIT_BYTES is {raw[:40]!r}; write a number of bytes")
+    return int(raw)
+
+
 def kernels_folder() -> Path:
     """What is compiled on this machine, for all processes. Raises ConfigError as `default_home`."""
     return default_home() / "kernels"

@@ -1,4 +1,5 @@
-"""Who may call a process of a fleet: whoever shows its join token, before a message is read."""
+"""Who may call a process of a fleet: whoever shows a join token that it admits, before a message is
+read."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
 from cluster.errors import WrongToken
-from cluster.join_token import JOIN_TOKEN, own_token
+from cluster.join_token import JOIN_TOKEN, admitted_tokens
 from cluster.rpc import abort
 from cluster.token_channel import TOKEN_KEY
 
@@ -27,15 +28,15 @@ _MAKERS = {
 def join_guards(open_to: Collection[str] = ()) -> Sequence[grpc.aio.ServerInterceptor]:
     """For a server of this process: none where it has no token. `open_to`: full names of services
     that know their callers otherwise."""
-    token = own_token()
-    return [] if token is None else [JoinGuard(token, OPEN_TO_ALL | set(open_to))]
+    tokens = admitted_tokens()
+    return [JoinGuard(tokens, OPEN_TO_ALL | set(open_to))] if tokens else []
 
 
 class JoinGuard(grpc.aio.ServerInterceptor):
-    """Refuses calls without the token, to all services but those named."""
+    """Refuses calls without one of the tokens, to all services but those named."""
 
-    def __init__(self, token: str, open_to: Collection[str]) -> None:
-        self._token = token.encode()
+    def __init__(self, tokens: Iterable[str], open_to: Collection[str]) -> None:
+        self._tokens = [token.encode() for token in tokens]
         self._open_to = open_to
 
     async def intercept_service(
@@ -46,7 +47,9 @@ class JoinGuard(grpc.aio.ServerInterceptor):
         if handler is None or self._is_open(details.method):
             return handler
         shown = _token_in(details.invocation_metadata)
-        if hmac.compare_digest(shown, self._token):
+        if any(
+            [hmac.compare_digest(shown, token) for token in self._tokens]
+        ):  # each, in equal time
             return handler
         return _MAKERS[handler.response_streaming](_refusing(shown))
 

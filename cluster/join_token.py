@@ -4,6 +4,8 @@
     processes   take the variable's; without one they ask nobody for a token
     operators   take the variable's, or the home folder's
 
+While it is changed, a second one is let in as well (JOIN_TOKEN_TOO): the next one, then the last.
+
 Every call between processes of ours carries it (cluster/rpc.py), and whoever is called asks for it
 (cluster/join_guard.py). It says that a caller belongs to the fleet; it does not hide what is said.
 """
@@ -19,6 +21,8 @@ from cluster.errors import ConfigError
 from cluster.home import default_home
 
 JOIN_TOKEN = "SPLITSERVE_JOIN_TOKEN"
+JOIN_TOKEN_TOO = "SPLITSERVE_JOIN_TOKEN_TOO"
+"""Never shown to anybody."""
 MIN_CHARS = 16
 MIN_DIFFERENT_CHARS = 8
 """What is typed by hand repeats itself ("passwordpassword" has 7); of 32 random hexadecimal digits
@@ -34,6 +38,19 @@ def own_token() -> str | None:
     easily guessed, or cannot be sent."""
     token = os.environ.get(JOIN_TOKEN)
     return checked_token(token, JOIN_TOKEN) if token else None
+
+
+def admitted_tokens() -> tuple[str, ...]:
+    """What a caller of this process may show, its own first; empty: callers are asked for none.
+    Raises ConfigError as `own_token`, and for a second one without a first."""
+    own, other = own_token(), os.environ.get(JOIN_TOKEN_TOO)
+    if not other:
+        return () if own is None else (own,)
+    if own is None:
+        raise ConfigError(
+            f"{JOIN_TOKEN_TOO} is set and {JOIN_TOKEN} is not, so that none is asked for"
+        )
+    return own, checked_token(other, JOIN_TOKEN_TOO)
 
 
 def operators_token() -> str | None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
-from cluster.join_token import JOIN_TOKEN
+from cluster.join_token import JOIN_TOKEN, JOIN_TOKEN_TOO
 from cluster.option_sources import GivenOption, Origin, in_environment, in_file
 from cluster.option_value import ENVIRONMENT_PREFIX, OptionSpec
 from cluster.planner_options import PlannerOptions
@@ -37,7 +37,9 @@ RUNTIME_VARIABLES = frozenset(
         "SPLITSERVE_FLEET_TLS",
         "SPLITSERVE_GRPC",
         "SPLITSERVE_HOME",
+        "SPLITSERVE_HOME_LIMIT_BYTES",
         JOIN_TOKEN,
+        JOIN_TOKEN_TOO,
         "SPLITSERVE_LOG_LEVEL",
         "SPLITSERVE_PARENT_PID",
         "SPLITSERVE_PLACEMENT_GROUP",

@@ -13,6 +13,7 @@ from pathlib import Path
 from cli.doctor.finding import Check, Finding, broken, fine, poor
 from cluster.errors import ConfigError
 from cluster.home import default_home
+from cluster.models.files.disk import free_bytes
 from cluster.process.free_memory import free_memory_bytes
 from cluster.process.own_cores import available_cores
 from cluster.supervisor.ports import claimed_port
@@ -140,7 +141,7 @@ def _cache() -> Finding:
     try:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=home):
-            free = shutil.disk_usage(home).free
+            free = free_bytes(home)
     except OSError as cause:
         text = f"{home} cannot be written: {cause.strerror}"
         return broken(text, "set SPLITSERVE_HOME to a folder that can")

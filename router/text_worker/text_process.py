@@ -10,7 +10,7 @@ import socket
 from contextlib import suppress
 
 from cluster.errors import InternalError, InvalidRequest, NotReady, RequestTooLarge, SplitserveError
-from cluster.join_token import JOIN_TOKEN
+from cluster.join_token import JOIN_TOKEN, JOIN_TOKEN_TOO
 from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
 from cluster.process.exit_watch import KILL_TIMEOUT_S
@@ -38,7 +38,7 @@ START_TIMEOUT_S = 120.0
 TASK_TIMEOUT_S = 120.0
 """Beside the two that end a process long before: its CPU limit while it works, and vital_signs.py
 while it does not."""
-_NOT_ITS_OWN = frozenset({REPORT_FD, JOIN_TOKEN})
+_NOT_ITS_OWN = frozenset({REPORT_FD, JOIN_TOKEN, JOIN_TOKEN_TOO})
 _log = get_logger("router.text_worker")
 
 

@@ -16,7 +16,7 @@ def test_a_router_is_waited_for_as_long_as_the_slowest_pool_may_load() -> None:
     release = rendered({"pools": {"decode": {"startupMinutes": 90}}})
     spec = release.kind("Deployment")["demo-router"]["spec"]
     probe = spec["template"]["spec"]["containers"][0]["startupProbe"]
-    assert spec["progressDeadlineSeconds"] == 5520
+    assert spec["progressDeadlineSeconds"] == 5820
     assert probe["periodSeconds"] * probe["failureThreshold"] == 5520
 
 

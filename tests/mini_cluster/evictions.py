@@ -18,13 +18,26 @@ _OWNERS = {
 
 
 def refuse_eviction(store: ObjectStore, pod: Object) -> None:
-    """Refusal 429 where a budget would be broken. What is not ready, or has ended, costs none."""
+    """Refusal 429 where a budget would be broken. What waits, leaves or has ended costs none; what
+    is not ready goes where its budget is kept without it, or says so (AlwaysAllow)."""
     metadata = pod["metadata"]
-    if "deletionTimestamp" in metadata or not is_ready(pod):
+    if "deletionTimestamp" in metadata or _is_idle(pod):
         return
     for budget in store.select(BUDGETS, metadata["namespace"]):
         if selects(budget["spec"].get("selector"), metadata.get("labels")):
-            _refuse(budget, disruptions(store, budget))
+            status = disruptions(store, budget)
+            if is_ready(pod) or not _lets_sick_go(budget, status):
+                _refuse(budget, status)
+
+
+def _is_idle(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase") in ("Pending", "Succeeded", "Failed")
+
+
+def _lets_sick_go(budget: Object, status: Object) -> bool:
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    return bool(status["currentHealthy"] >= status["desiredHealthy"] > 0)
 
 
 def disruptions(store: ObjectStore, budget: Object) -> Object:

@@ -74,7 +74,8 @@ def merged(live: Any, applied: Any, node: Node) -> Any:
 
 
 def without(made: Any, paths: Iterable[Path], node: Node) -> Any:
-    """Less those fields and items. What tells an item from others goes with the item alone."""
+    """Less those fields and items; what loses all of its fields so is gone as well. What tells an
+    item from others goes with the item alone."""
     for path in sorted(paths, key=len):
         made = _without(made, path, node)
     return made
@@ -93,8 +94,10 @@ def _without(made: Any, path: Path, node: Node) -> Any:
     name = step.removeprefix("f:")
     if not isinstance(made, dict) or name not in made:
         return made
-    if rest:
-        return made | {name: _without(made[name], rest, node.field(name))}
+    if rest and not made[name]:
+        return made
+    if rest and (left := _without(made[name], rest, node.field(name))):
+        return made | {name: left}
     return {key: value for key, value in made.items() if key != name}
 
 

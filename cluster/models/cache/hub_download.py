@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -17,18 +17,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
+from cluster.models.cache.hub_commits import (
+    COMPLETE,
+    complete_commit,
+    current_folder,
+    folder_beside,
+    is_commit,
+    switch,
+    take_along,
+)
 from cluster.models.cache.hub_progress import silent_bars
 from cluster.models.cache.source import HubSource
 from cluster.models.files.disk import disk_errors, landing, require_digest, require_free
-from cluster.models.files.manifest import MANIFEST, stated_file, write_manifest
+from cluster.models.files.manifest import MANIFEST, StatedFile, stated_file, write_manifest
 from cluster.models.files.progress import ByteProgress
 from cluster.models.files.weights_digest import DigestCache
 
 if TYPE_CHECKING:  # the hub's client is imported when a model is fetched
     from huggingface_hub.hf_api import RepoSibling
 
-COMPLETE = ".complete"
-"""Holds the commit; written last."""
 PATTERNS = ("*.json", "*.safetensors", "tokenizer.*", "*.jinja", "*.model")
 """Never a pickle (.bin, .pt, .pth)."""
 _POOLING = re.compile(r"[0-9]{1,2}_Pooling/config\.json")
@@ -45,20 +52,58 @@ class HubListing:
 
 
 def fetch_hub_model(
-    source: HubSource, folder: Path, digests: DigestCache, progress: ByteProgress
+    source: HubSource, revision: Path, digests: DigestCache, progress: ByteProgress
 ) -> None:
-    """Weights are read for their digests once: a try after this one, and whoever loads them, finds
-    these on record. Raises SourceUnreachable, UnsupportedModel, DiskFull or ChecksumMismatch."""
-    with hub_errors(source), disk_errors(folder):
+    """What is there and is what the hub has is not touched, and what is read goes on being read
+    while another commit is fetched. Weights are read for their digests once: a try after this one,
+    and whoever loads them, finds these on record. Raises SourceUnreachable, UnsupportedModel,
+    DiskFull or ChecksumMismatch."""
+    with hub_errors(source), disk_errors(revision):
         listing = hub_listing(source)
-        files = listing.files
-        download(source, listing, folder, progress)
-        for file in files:
-            check_file(folder, file, digests)
-        weights = [folder / file.rfilename for file in files if is_weights(file)]
-        write_manifest(folder, {path.name: stated_file(path, digests.of_file) for path in weights})
-        with landing(folder / COMPLETE) as mark:
-            mark.write(listing.commit.encode())
+        now = current_folder(revision)
+        if (commit := complete_commit(now)) is None:
+            _fetch(source, listing, now, digests, progress, kept={})
+            return
+        same = [file for file in listing.files if _is_same(now, file, digests)]
+        is_whole = len(same) == len(listing.files)
+        has_moved = is_commit(listing.commit) and listing.commit != commit
+        if is_whole and not (has_moved and _has_others(now, listing)):
+            _finish(listing, now, digests)
+        elif not has_moved:
+            _fetch(source, listing, now, digests, progress, kept={})
+        else:
+            beside = folder_beside(revision, listing.commit)
+            weights = [file.rfilename for file in same if is_weights(file)]
+            names = sorted(take_along(now, beside, weights))
+            kept = {name: stated_file(now / name, digests.of_file) for name in names}
+            _fetch(source, listing, beside, digests, progress, kept=kept)
+            switch(revision, listing.commit)
+
+
+def _fetch(
+    source: HubSource,
+    listing: HubListing,
+    folder: Path,
+    digests: DigestCache,
+    progress: ByteProgress,
+    *,
+    kept: Mapping[str, StatedFile],
+) -> None:
+    """All but `kept`, weights that are there and were checked elsewhere."""
+    missing = [file for file in listing.files if file.rfilename not in kept]
+    download(source, HubListing(listing.commit, missing), folder, progress)
+    if kept:
+        write_manifest(folder, kept)  # so that none of these is read once more
+    check_fetched(folder, listing.files, digests)
+    _finish(listing, folder, digests)
+
+
+def _finish(listing: HubListing, folder: Path, digests: DigestCache) -> None:
+    """Says what is there; of what was said before, each file is replaced in one step."""
+    weights = [folder / file.rfilename for file in listing.files if is_weights(file)]
+    write_manifest(folder, {path.name: stated_file(path, digests.of_file) for path in weights})
+    with landing(folder / COMPLETE) as mark:
+        mark.write(listing.commit.encode())
 
 
 def hub_listing(source: HubSource) -> HubListing:
@@ -124,6 +169,17 @@ def _present_bytes(folder: Path, file: RepoSibling) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
+def check_fetched(folder: Path, files: list[RepoSibling], digests: DigestCache) -> None:
+    """One that is not what the hub states goes, since its client would believe it the next time.
+    Raises ChecksumMismatch."""
+    for file in files:
+        try:
+            check_file(folder, file, digests)
+        except ChecksumMismatch:
+            (folder / file.rfilename).unlink(missing_ok=True)
+            raise
+
+
 def check_file(folder: Path, file: RepoSibling, digests: DigestCache) -> None:
     """Size always, content where the hub states a SHA-256 (weights) or a git blob id (text)."""
     path = folder / file.rfilename
@@ -137,6 +193,22 @@ def check_file(folder: Path, file: RepoSibling, digests: DigestCache) -> None:
         blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
         if blob.hexdigest() != file.blob_id:
             raise ChecksumMismatch(f"{path} is not git object {file.blob_id}; {_AGAIN}")
+
+
+def _is_same(folder: Path, file: RepoSibling, digests: DigestCache) -> bool:
+    try:
+        check_file(folder, file, digests)
+    except ChecksumMismatch:
+        return False
+    return (folder / file.rfilename).is_file()
+
+
+def _has_others(folder: Path, listing: HubListing) -> bool:
+    """Of what a model is read from: files that its repository has dropped."""
+    listed = {file.rfilename for file in listing.files}
+    found = {path.relative_to(folder).as_posix() for path in folder.glob("[!.]*")}
+    found |= {path.relative_to(folder).as_posix() for path in folder.glob("[!.]*/config.json")}
+    return not {name for name in found if _wanted(name)} <= listed
 
 
 def _http_error() -> type[Exception]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cluster.models.cache.hub_commits import COMPLETE
 from cluster.models.cache.hub_download import (
-    COMPLETE,
     HubListing,
-    check_file,
+    check_fetched,
     download,
     hub_errors,
     hub_listing,
@@ -38,8 +38,7 @@ def fetch_hub_text(
             return False
         files = [file for file in listing.files if not is_weights(file)]
         download(source, HubListing(listing.commit, files), folder, progress)
-        for file in files:
-            check_file(folder, file, digests)
+        check_fetched(folder, files, digests)
         write_manifest(folder, stated)
         with landing(folder / COMPLETE) as mark:
             mark.write(listing.commit.encode())

@@ -1,7 +1,8 @@
 """Models by name: found in the cache or fetched into it, once.
 
     <home>/models/smollm2/*.gguf              aliases
-    <home>/models/hub/<owner>--<name>/<rev>/  Hugging Face folders, with .complete when whole
+    <home>/models/hub/<owner>--<name>/<rev>/  Hugging Face folders, with .complete when whole;
+                                              of one that moves see hub_commits.py
     <home>/models/text/<owner>--<name>/<rev>/ of those, what a router needs: no weights
     <home>/models/digests/*.json              SHA-256 of weight files
     .digests                                  the same, beside what was fetched
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from cluster.errors import ChecksumMismatch, UnknownModel
 from cluster.home import default_home
-from cluster.models.cache.hub_download import COMPLETE, fetch_hub_model
+from cluster.models.cache.hub_commits import COMPLETE, current_folder
+from cluster.models.cache.hub_download import fetch_hub_model
 from cluster.models.cache.hub_text import fetch_hub_text
 from cluster.models.cache.lock import cache_lock
 from cluster.models.cache.source import (
@@ -106,7 +108,7 @@ class ModelStore:
 
     def _fetch(self, place: AliasSource | HubSource, progress: ByteProgress) -> None:
         if isinstance(place, HubSource):
-            fetch_hub_model(place, self._path(place), self._digests(progress), progress)
+            fetch_hub_model(place, self._revision(place), self._digests(progress), progress)
             return
         path = self._path(place)
         if not self._is_whole(place):
@@ -147,10 +149,13 @@ class ModelStore:
         match place:
             case AliasSource(model):
                 return self.root / model.alias / model.file_name
-            case HubSource(owner, name, revision):
-                return self.root / "hub" / f"{owner}--{name}" / revision
+            case HubSource():
+                return current_folder(self._revision(place))
             case FolderSource(path) | GgufSource(path):
                 return path
+
+    def _revision(self, place: HubSource) -> Path:
+        return self.root / "hub" / f"{place.owner}--{place.name}" / place.revision
 
     def _lock_path(self, place: AliasSource | HubSource) -> Path:
         if isinstance(place, AliasSource):
@@ -173,15 +178,20 @@ class ModelStore:
         return ModelEntry(alias, path, size)
 
     def _hub_entries(self) -> list[ModelEntry]:
-        marks = sorted((self.root / "hub").glob(f"*/*/{COMPLETE}"))
-        return [_hub_entry(mark.parent) for mark in marks]
+        revisions = sorted((self.root / "hub").glob("*/*"))
+        return [_hub_entry(each) for each in revisions if _is_complete(each)]
 
 
 def _has_text(folder: Path) -> bool:
     return (folder / COMPLETE).is_file() and bool(read_manifest(folder))
 
 
-def _hub_entry(folder: Path) -> ModelEntry:
-    owner, _, name = folder.parent.name.partition("--")
+def _is_complete(revision: Path) -> bool:
+    return (current_folder(revision) / COMPLETE).is_file()
+
+
+def _hub_entry(revision: Path) -> ModelEntry:
+    owner, _, name = revision.parent.name.partition("--")
+    folder = current_folder(revision)
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    return ModelEntry(f"{HUB_PREFIX}{owner}/{name}@{folder.name}", folder, size)
+    return ModelEntry(f"{HUB_PREFIX}{owner}/{name}@{revision.name}", folder, size)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from cluster.errors import ChecksumMismatch, ConfigError, DiskFull
+from cluster.home import default_home, home_limit_bytes
 from cluster.models.files.progress import ByteProgress, silent
 
 CHUNK_BYTES = 1 << 20
@@ -39,20 +40,26 @@ def disk_full(place: Path, *, needed_bytes: int | None) -> DiskFull:
     """The error, with what is free and what is needed."""
     needed = f", {needed_bytes:,} are needed" if needed_bytes is not None else ""
     return DiskFull(
-        f"no room in the model cache {place}: {_free_bytes(place):,} bytes are free{needed}; "
-        "free some space or set SPLITSERVE_HOME to a folder on a larger disk"
+        f"no room in the model cache {place}: {free_bytes(place):,} bytes are free{needed}; "
+        "free some space or set SPLITSERVE_HOME to a folder on a larger disk (in the chart: give "
+        "model.cache.size more)"
     )
 
 
 def require_free(place: Path, needed_bytes: int) -> None:
     """Raises DiskFull before anything is fetched that could not be kept."""
-    if _free_bytes(place) < needed_bytes:
+    if free_bytes(place) < needed_bytes:
         raise disk_full(place, needed_bytes=needed_bytes)
 
 
-def _free_bytes(place: Path) -> int:
+def free_bytes(place: Path) -> int:
+    """What may still be written there: of the disk, and in the home of what it may hold."""
     existing = next((path for path in (place, *place.parents) if path.exists()), Path("/"))
-    return shutil.disk_usage(existing).free
+    free = shutil.disk_usage(existing).free
+    limit = home_limit_bytes()
+    if limit is None or not place.is_relative_to(home := default_home()):
+        return free
+    return max(0, min(free, limit - tree_bytes(home)))
 
 
 def on_read_only_mount(path: Path) -> bool:

@@ -25,6 +25,7 @@ class FakeHub:
         self.requested: list[str] = []
         self.ranges: list[str] = []
         self.url = ""
+        self.commit = COMMIT
 
     def model_info(self) -> dict[str, Any]:
         siblings = [self._sibling(name, content) for name, content in self.files.items()]
@@ -32,7 +33,7 @@ class FakeHub:
             "_id": "1",
             "id": REPOSITORY,
             "modelId": REPOSITORY,
-            "sha": COMMIT,
+            "sha": self.commit,
             "siblings": siblings,
             "private": False,
             "tags": [],
@@ -95,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         path = self.path.partition("?")[0]
-        resolved = f"/{REPOSITORY}/resolve/{COMMIT}/"
+        resolved = f"/{REPOSITORY}/resolve/{self.hub.commit}/"
         if path.startswith(f"/api/models/{REPOSITORY}/tree/"):
             self._json(self.hub.tree())
         elif path.startswith(f"/api/models/{REPOSITORY}"):
@@ -122,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.ranges.append(f"{name} {asked}")
             start = int(asked.removeprefix("bytes=").partition("-")[0])
         self.send_response(206 if asked else 200)
-        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Repo-Commit", self.hub.commit)
         self.send_header("ETag", f'"{self.hub.etag(name)}"')
         self.send_header("Content-Length", str(len(content) - start))
         if asked:

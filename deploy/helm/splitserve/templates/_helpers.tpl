@@ -44,8 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- /* What every process of the fleet is told. */ -}}
 {{- define "splitserve.fleetEnv" -}}
-- name: SPLITSERVE_HOME
-  value: /var/cache/splitserve
+{{ include "splitserve.homeEnv" . }}
 - name: HOME
   value: /tmp
 - name: SPLITSERVE_MODEL
@@ -54,6 +53,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: SPLITSERVE_JOIN_TOKEN
   valueFrom:
     secretKeyRef: {name: {{ include "splitserve.fleetSecret" . }}, key: join-token}
+# Is there while the token is changed alone.
+- name: SPLITSERVE_JOIN_TOKEN_TOO
+  valueFrom:
+    secretKeyRef: {name: {{ include "splitserve.fleetSecret" . }}, key: join-token-too, optional: true}
 {{- if include "splitserve.fleetTls" . }}
 - name: SPLITSERVE_FLEET_TLS
   value: /etc/splitserve/fleet
@@ -66,6 +69,30 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: HF_TOKEN
   valueFrom:
     secretKeyRef: {name: {{ . }}, key: {{ $.Values.model.authSecret.key }}}
+{{- end }}
+{{- end }}
+
+{{- /* A quantity such as 20Gi, in bytes. */ -}}
+{{- define "splitserve.bytes" -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "m" 0.001 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 }}
+{{- $unit := "" }}{{ $number := . }}
+{{- if kindIs "string" . }}{{ $unit = regexFind "[a-zA-Z]*$" . }}{{ $number = trimSuffix $unit . }}{{ end }}
+{{- if not (hasKey $units $unit) }}{{ fail (printf "%q is no size; write one such as 16Gi" .) }}{{ end }}
+{{- mulf (float64 $number) (get $units $unit) | int64 }}
+{{- end }}
+
+{{- /* Whether a pod keeps the model in a folder of its own. */ -}}
+{{- define "splitserve.ownCache" -}}
+{{- if not (or .Values.model.cache.claim .Values.model.cache.image) }}yes{{ end }}
+{{- end }}
+
+{{- /* Where a process keeps what it fetches, and beyond which size its pod is ended. */ -}}
+{{- define "splitserve.homeEnv" -}}
+- name: SPLITSERVE_HOME
+  value: /var/cache/splitserve
+{{- if include "splitserve.ownCache" . }}
+- name: SPLITSERVE_HOME_LIMIT_BYTES
+  value: {{ include "splitserve.bytes" .Values.model.cache.size | quote }}
 {{- end }}
 {{- end }}
 
@@ -115,6 +142,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
     sources:
       - serviceAccountToken: {path: token, expirationSeconds: 3600}
       - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
 {{- end }}
 
 {{- define "splitserve.mounts" -}}
@@ -153,6 +181,21 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- add 120 (mul 60 $minutes) }}
 {{- end }}
 
+{{- /* A pool: how long its pods may take to have a node and their image, which for GPUs has gigabytes. */ -}}
+{{- define "splitserve.imageMinutes" -}}
+{{- if kindIs "invalid" .imageMinutes }}{{ ternary 30 5 (gt (int .gpus.count) 0) }}{{ else }}{{ int .imageMinutes }}{{ end }}
+{{- end }}
+
+{{- /* Until the slowest pool has to be there, from its image on, and something more. */ -}}
+{{- define "splitserve.rolloutSeconds" -}}
+{{- $root := . }}{{ $most := int (include "splitserve.startupSeconds" .) }}
+{{- range .Values.pools }}{{ if . }}
+{{- $pool := include "splitserve.pool" (dict "root" $root "pool" .) | fromJson }}
+{{- $most = max $most (add 120 (mul 60 (add (int $pool.startupMinutes) (int (include "splitserve.imageMinutes" $pool))))) }}
+{{- end }}{{ end }}
+{{- $most }}
+{{- end }}
+
 {{- /* The secret with the fleet's certificates; empty: none are shown. */ -}}
 {{- define "splitserve.fleetTls" -}}
 {{- with .Values.fleet.tls.secret }}{{ . }}{{ else }}
@@ -180,9 +223,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- /* Nobody is root, nothing is written but volumes. */ -}}
 {{- define "splitserve.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
+{{- range $key, $id := .Values.podSecurity }}
+{{- if not (kindIs "invalid" $id) }}
+{{ $key }}: {{ int64 $id }}
+{{- end }}
+{{- end }}
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
@@ -219,10 +264,30 @@ imagePullSecrets: {{ toJson . }}
 {{- end }}
 {{- end }}
 
+{{- /* Where pods go that run once, on the router's image. */ -}}
+{{- define "splitserve.besideRouters" -}}
+{{- $pod := pick .Values.router "nodeSelector" "tolerations" "priorityClassName" }}
+{{- include "splitserve.placement" (dict "root" . "pod" $pod "affinity" dict) }}
+{{- end }}
+
 {{- /* (root, poolName, pool): whether somebody else says how many workers it has. */ -}}
 {{- define "splitserve.isSized" -}}
 {{- $planner := .root.Values.planner }}
 {{- if or .pool.autoscaling.enabled (and $planner.enabled (not $planner.options.dryRun) (hasKey $planner.maxReplicas .poolName)) }}yes{{ end }}
+{{- end }}
+
+{{- /* (root, role): seconds in which a worker with GPUs usually comes where pools of them are sized by
+somebody: half of what it may take, of the slowest. Empty: there are none, and options have their defaults. */ -}}
+{{- define "splitserve.usualStart" -}}
+{{- $root := .root }}{{ $role := .role }}{{ $most := 0 }}
+{{- range $poolName, $given := .root.Values.pools }}{{ if $given }}
+{{- $pool := include "splitserve.pool" (dict "root" $root "pool" $given) | fromJson }}
+{{- $isSized := or $pool.autoscaling.enabled (and $root.Values.planner.enabled (hasKey $root.Values.planner.maxReplicas $poolName)) }}
+{{- if and $isSized (gt (int $pool.gpus.count) 0) (or (not $role) (eq $role $pool.role)) }}
+{{- $most = max $most (mul 30 (add (int $pool.startupMinutes) (int (include "splitserve.imageMinutes" $pool)))) }}
+{{- end }}
+{{- end }}{{ end }}
+{{- if $most }}{{ $most }}{{ end }}
 {{- end }}
 
 {{- /* Whether any pool's ranks span hosts of its own. */ -}}

@@ -1,0 +1,100 @@
+"""What an operator adds to pods: files, places, users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.deploy.chart import Manifest, refusal, rendered
+
+_VOLUME = {"name": "authority", "configMap": {"name": "our-ca"}}
+_MOUNT = {"name": "authority", "mountPath": "/etc/ca", "readOnly": True}
+_FILES: Manifest = {"extraVolumes": [_VOLUME], "extraVolumeMounts": [_MOUNT]}
+_WARM_UP: Manifest = {"model": {"cache": {"claim": "models", "warmUp": True}}}
+_PLANNER: Manifest = {"enabled": True, "maxReplicas": {"decode": 4}}
+
+
+def has_files(pod: Manifest) -> bool:
+    """In its only container; both or neither."""
+    (container,) = pod["spec"]["containers"]
+    has = _VOLUME in pod["spec"]["volumes"]
+    assert has == (_MOUNT in container["volumeMounts"])
+    return has
+
+
+@pytest.mark.parametrize(
+    ("values", "pods"),
+    [
+        ({"router": _FILES}, {"demo-router"}),
+        ({"worker": _FILES}, {"demo-prefill", "demo-decode", "demo-warm-up"}),
+        ({"pools": {"decode": _FILES}}, {"demo-decode"}),
+        ({"planner": {**_PLANNER, **_FILES}}, {"demo-planner"}),
+    ],
+)
+def test_files_are_mounted_where_they_are_named(values: Manifest, pods: set[str]) -> None:
+    found = rendered({"planner": _PLANNER, **_WARM_UP, **values}).pods
+    assert {name for name, pod in found.items() if has_files(pod)} == pods
+
+
+def test_every_host_of_a_group_has_a_pool_s_files() -> None:
+    ranks: Manifest = {"hosts": 2, "options": {"tensorParallelSize": 2}}
+    pods = rendered({"pools": {"decode": {**ranks, **_FILES}}}).pods
+    assert has_files(pods["demo-decode"]) and has_files(pods["demo-decode-1"])
+
+
+def test_pods_that_run_once_go_where_routers_may() -> None:
+    place: Manifest = {
+        "nodeSelector": {"pool": "cpu"},
+        "tolerations": [{"key": "ours", "operator": "Exists"}],
+        "priorityClassName": "high",
+        "topologySpreadConstraints": [{"maxSkew": 1}],
+    }
+    pods = rendered({"router": place, **_WARM_UP}).pods
+    for name in ("demo-warm-up", "demo-test-chat", "demo-test-doctor"):
+        spec = pods[name]["spec"]
+        assert {key: spec.get(key) for key in place} == {**place, "topologySpreadConstraints": None}
+
+
+def security(values: Manifest) -> list[dict[str, Any]]:
+    """The same for all pods, but what says that none is root."""
+    pods = rendered({"planner": _PLANNER, **_WARM_UP, **values}).pods
+    found = [dict(pod["spec"]["securityContext"]) for pod in pods.values()]
+    for each in found:
+        assert each.pop("runAsNonRoot") is True
+        assert each.pop("seccompProfile") == {"type": "RuntimeDefault"}
+        assert each.pop("fsGroupChangePolicy") == "OnRootMismatch"
+    return found
+
+
+def test_the_cluster_may_say_whose_pods_are() -> None:
+    ids = {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}
+    assert all(each == ids for each in security({}))
+    assert all(each == {} for each in security({"podSecurity": dict.fromkeys(ids)}))
+    ours = security({"podSecurity": {"runAsUser": 1000, "fsGroup": None}})
+    assert all(each == {"runAsUser": 1000, "runAsGroup": 65532} for each in ours)
+
+
+def test_root_is_no_user() -> None:
+    assert "runAsUser" in refusal({"podSecurity": {"runAsUser": 0}})
+
+
+def test_a_pool_without_gpus_takes_none_that_its_node_shows_it() -> None:
+    values: Manifest = {"pools": {"decode": {"gpus": {"count": 1}}}}
+    release = rendered(values)
+    assert release.environ("demo-prefill")["SPLITSERVE_DEVICE"] == "cpu"
+    assert release.environ("demo-decode")["SPLITSERVE_DEVICE"] == "cuda"
+
+
+def test_an_account_s_pod_knows_its_namespace() -> None:
+    """By which `splitserve doctor --in-cluster` sees that the account is whole."""
+    pods = rendered({"planner": _PLANNER, "router": {"vllmPods": {"selector": "app=vllm"}}}).pods
+    for name in ("demo-planner", "demo-router"):
+        (account,) = [v for v in pods[name]["spec"]["volumes"] if v["name"] == "account"]
+        (item,) = [
+            item
+            for source in account["projected"]["sources"]
+            for item in source.get("downwardAPI", {}).get("items", [])
+        ]
+        field = {"fieldPath": "metadata.namespace"}
+        assert item == {"path": "namespace", "fieldRef": field}
