@@ -93,24 +93,27 @@ class OfferedAdapters:
             del self._resident[digest]
             self._send(UnloadAdapter(digest))
 
-    def heard(self, news: AdapterNews) -> None:
-        """The engine's word."""
+    def heard(self, news: AdapterNews) -> list[str]:
+        """The engine's word; the names that are lost by it."""
         if (asked := self._asked.pop(news.digest, None)) is not None and not asked.done():
             asked.set_result(news)
         if news.failure:
-            self._lose(news)
-        elif self._resident.get(news.digest) is not news.is_resident:
+            return self._lose(news)
+        if self._resident.get(news.digest) is not news.is_resident:
             self._resident[news.digest] = news.is_resident
             if self._is_used(news.digest):
                 self._on_change()
+        return []
 
-    def _lose(self, news: AdapterNews) -> None:
+    def _lose(self, news: AdapterNews) -> list[str]:
         """What was offered cannot be read any more."""
         self._resident.pop(news.digest, None)
-        for name in [name for name, item in self._by_name.items() if item.digest == news.digest]:
+        lost = [name for name, item in self._by_name.items() if item.digest == news.digest]
+        for name in lost:
             _log.warning("an adapter is lost", name=name, digest=news.digest, cause=news.failure)
             del self._by_name[name]
             self._on_change()
+        return lost
 
     async def _at_engine(self, item: LookedAt) -> AdapterNews:
         asked = self._asked.get(item.digest)
