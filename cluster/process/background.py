@@ -10,7 +10,8 @@ Nothing else in the project makes a task that outlives the function that made it
 for one long call (thread_call.py), the log (log_writer.py, whose writers see that it lives), the
 reader of KV blocks, whose engine has no event loop and asks for its death at every poll, and what
 reads experts that move (engine/model/experts/staging_thread.py), whose layer stays as it is
-without it.
+without it, and what reads an adapter (engine/model/adapters/rank_adapters.py), which counts as
+failed where nothing is heard of it.
 """
 
 from __future__ import annotations

@@ -135,7 +135,9 @@ class Adapting:
                 self._waiting.remove(use)
             elif self._staged is None:
                 break  # it lacks room, which others would keep taken
-        if self._staged is None and not self._waiting:
+        if self._waiting:
+            self._leave_unasked()
+        elif self._staged is None:
             self._stage_unasked()
 
     def check_invariants(self) -> list[str]:
@@ -166,6 +168,14 @@ class Adapting:
                 return True
             self._stage(command, may_evict=True)
         return False
+
+    def _leave_unasked(self) -> None:
+        """Who waits comes first, and there may always be somebody: these may be asked for at once,
+        and are read then."""
+        while self._unasked:
+            digest = self._unasked.popleft()
+            if digest in self._known and digest not in self._resident:
+                self._tell(digest)
 
     def _stage_unasked(self) -> None:
         while self._unasked:

@@ -98,13 +98,12 @@ class OfferedAdapters:
             self._count(unloaded=1)
             self._send(UnloadAdapter(digest))
 
-    def heard(self, news: AdapterNews) -> None:
-        """The engine's word."""
+    def heard(self, news: AdapterNews) -> list[str]:
+        """The engine's word; the names that are lost by it."""
         if (asked := self._asked.pop(news.digest, None)) is not None and not asked.done():
             asked.set_result(news)
         if news.failure:
-            self._lose(news)
-            return
+            return self._lose(news)
         before, self._known[news.digest] = self._known.get(news.digest), news
         was_resident = before is not None and before.is_resident
         self._count(
@@ -114,16 +113,18 @@ class OfferedAdapters:
         has_changed = before is None or was_resident is not news.is_resident
         if has_changed and self._is_used(news.digest):
             self._on_change()
+        return []
 
-    def _lose(self, news: AdapterNews) -> None:
+    def _lose(self, news: AdapterNews) -> list[str]:
         """What was offered cannot be read any more."""
         self._known.pop(news.digest, None)
-        names = [name for name, item in self._by_name.items() if item.digest == news.digest]
-        for name in names:
+        lost = [name for name, item in self._by_name.items() if item.digest == news.digest]
+        for name in lost:
             _log.warning("an adapter is lost", name=name, digest=news.digest, cause=news.failure)
             del self._by_name[name]
             self._on_change()
-        self._count(lost=bool(names))
+        self._count(lost=bool(lost))
+        return lost
 
     def refuse(self) -> None:
         """Files were looked at, and could not be used."""

@@ -32,6 +32,8 @@ LOOK_INTERVAL_S: Final = 1.0
 RETIRE_S: Final = 5.0
 """From the moment that routers are told of a withdrawal until the engine is: they hear of it at
 once, at the latest with the second beat after a lost one."""
+READ_LIMIT_S: Final = 45.0
+"""Of one adapter: of storage that does not answer an operator hears within his order's minute."""
 _log = get_logger("worker.adapters")
 
 
@@ -47,8 +49,9 @@ class AdapterShelf:
         on_change: Callable[[], None],
         background: Background,
         sleep: Sleep,
+        read_limit_s: float = READ_LIMIT_S,
     ) -> None:
-        self._root, self._config = root, config
+        self._root, self._config, self._read_limit_s = root, config, read_limit_s
         self._background, self._sleep = background, sleep
         self.offered = OfferedAdapters(root, send, on_change, self._retire)
         self._seen: dict[str, Signature] = {}
@@ -106,7 +109,8 @@ class AdapterShelf:
     def heard(self, frame: Frame) -> None:
         """What the engine says of adapters."""
         for news in frame.adapters:
-            self.offered.heard(news)
+            for name in self.offered.heard(news):
+                self._taken.pop(name, None)  # the next looks read it again
 
     async def _take(self, found: dict[str, Signature]) -> None:
         """What has changed since it was read, and has not since the look before."""
@@ -131,13 +135,20 @@ class AdapterShelf:
         except SplitserveError as error:
             self.offered.refuse()
             _log.warning("an adapter is not loaded", name=name, cause=error.message)
+        except Exception:
+            _log.exception("an adapter cannot be looked at; the others can", name=name)
 
     async def _look_at(self, folder: Path) -> LookedAt:
         read = partial(read_adapter, self._root, folder, self._config)
         try:
-            files = await in_thread("adapter", read)
+            async with asyncio.timeout(self._read_limit_s):
+                files = await in_thread("adapter", read)
         except MemoryError:
             raise AdapterRefused(f"{folder.name} does not fit in memory") from None
+        except TimeoutError:
+            raise AdapterRefused(
+                f"{folder.name} could not be read within {self._read_limit_s:g} s"
+            ) from None
         return LookedAt(digest=files.digest, folder=folder, rank=files.rank)
 
     def _is_own(self, name: str) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from cluster.adapter import DIGEST_CHARS
 from cluster.errors import AdapterRefused, BadCheckpoint
@@ -25,6 +26,14 @@ SETTINGS: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 MAX_SETTINGS_BYTES: Final = 1 << 20
 _HEADER_ROOM = 16 << 20
+_CHUNK_BYTES = 8 << 20
+
+Progressed = Callable[[], None]
+"""Is called after each part of the work; ends it by raising."""
+
+
+def unwatched() -> None:
+    """Of a reading that nobody watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +67,16 @@ def adapter_folder(root: Path, asked: str) -> Path:
     return folder
 
 
-def read_adapter(root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+def read_adapter(
+    root: Path, folder: Path, config: DecoderConfig, *, progressed: Progressed = unwatched
+) -> AdapterFiles:
     """Reads and checks all of it. Raises AdapterRefused."""
     limit = values_per_rank(ModelSplit(config=config)) * MAX_RANK * 4 + _HEADER_ROOM
     settings = read_settings(
-        _parsed(_read(root, folder / SETTINGS, MAX_SETTINGS_BYTES)), f"{folder.name}/{SETTINGS}"
+        _parsed(_read(root, folder / SETTINGS, MAX_SETTINGS_BYTES, progressed)),
+        f"{folder.name}/{SETTINGS}",
     )
-    weights = _read(root, folder / WEIGHTS, limit)
+    weights = _read(root, folder / WEIGHTS, limit, progressed)
     shapes = header_of(weights, f"{folder.name}/{WEIGHTS}")
     return AdapterFiles(
         weights=weights,
@@ -88,7 +100,7 @@ def _parsed(raw: bytes) -> dict[str, object]:
         raise AdapterRefused(error.message) from error
 
 
-def _read(root: Path, path: Path, max_bytes: int) -> bytes:
+def _read(root: Path, path: Path, max_bytes: int, progressed: Progressed) -> bytes:
     """A plain file that lies, when all links are followed, under the root."""
     try:
         real = path.resolve(strict=True)
@@ -98,7 +110,7 @@ def _read(root: Path, path: Path, max_bytes: int) -> bytes:
             size = os.fstat(file.fileno()).st_size
             if size > max_bytes:
                 raise AdapterRefused(f"{path.name} has {size:,} bytes; allowed: {max_bytes:,}")
-            raw = file.read(max_bytes + 1)
+            raw = _read_whole(file, max_bytes + 1, progressed)
     except (OSError, RuntimeError) as error:
         raise AdapterRefused(
             f"{path.parent.name} lacks {path.name}, or it cannot be read; only {WEIGHTS} is "
@@ -107,3 +119,13 @@ def _read(root: Path, path: Path, max_bytes: int) -> bytes:
     if len(raw) > max_bytes:
         raise AdapterRefused(f"{path.name} grows while it is read; allowed: {max_bytes:,} bytes")
     return raw
+
+
+def _read_whole(file: BinaryIO, most_bytes: int, progressed: Progressed) -> bytes:
+    chunks: list[bytes] = []
+    left = most_bytes
+    while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
+        chunks.append(chunk)
+        left -= len(chunk)
+        progressed()
+    return b"".join(chunks)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import re
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cluster.errors import AdapterRefused, BadCheckpoint
+from cluster.models.adapters.module_pattern import ModulePattern
 from cluster.models.fields import Fields
 
 T = TypeVar("T")
 MAX_RANK: Final = 256
 MAX_PATTERNS: Final = 1024
+MAX_TARGETS: Final = 2048
+"""Names: more than any model has matrices."""
 _MAX_PATTERN_CHARS = 200
-_MAX_REPEATS = 3
-"""Of a pattern: what it may take to find no match grows with each."""
-_PATTERN = re.compile(r"[A-Za-z0-9_.\\^$|()*+\[\]-]+")
+_MAX_CHOICE_CHARS = 2048
+"""Of all patterns of a setting that are more than names: each is tried on each module."""
 _SUPPORTED = {
     "peft_type",
     "r",
@@ -126,7 +128,10 @@ def _targets(fields: Fields) -> tuple[str, ...]:
     targets = fields.raw("target_modules")
     if targets is None or isinstance(targets, str):
         return ()
-    return tuple(sorted(fields.texts("target_modules")))
+    names = fields.texts("target_modules")
+    if len(names) > MAX_TARGETS:
+        raise AdapterRefused(f"target_modules has {len(names)} names; allowed: {MAX_TARGETS}")
+    return tuple(sorted(names))
 
 
 def _pattern(fields: Fields, key: str) -> dict[str, Any]:
@@ -134,23 +139,28 @@ def _pattern(fields: Fields, key: str) -> dict[str, Any]:
     values = fields.raw(key) or {}
     if len(values) > MAX_PATTERNS:
         raise AdapterRefused(f"{key} has {len(values)} entries; allowed: {MAX_PATTERNS}")
+    choice_chars = 0
     for pattern in values:
-        repeats = pattern.count("*") + pattern.count("+")
-        fits = len(pattern) <= _MAX_PATTERN_CHARS and repeats <= _MAX_REPEATS
-        if not fits or not _PATTERN.fullmatch(pattern) or not _compiles(pattern):
+        if len(pattern) > _MAX_PATTERN_CHARS:
             raise AdapterRefused(
-                f"{section.where} has {pattern[:60]!r}; allowed: names of modules, and patterns "
-                f"of at most {_MAX_PATTERN_CHARS} characters and {_MAX_REPEATS} repeats"
+                f"{section.where} has a pattern of {len(pattern)} characters; allowed: "
+                f"{_MAX_PATTERN_CHARS}"
             )
+        try:
+            choice_chars += 0 if _pattern_of(pattern).is_plain else len(pattern)
+        except ValueError as error:
+            raise AdapterRefused(f"{section.where} has {pattern[:60]!r}: {error}") from error
+    if choice_chars > _MAX_CHOICE_CHARS:
+        raise AdapterRefused(
+            f"{section.where} has {choice_chars} characters in patterns that are no names; "
+            f"allowed: {_MAX_CHOICE_CHARS}"
+        )
     return dict(values)
 
 
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True
+@functools.lru_cache(4 * MAX_PATTERNS)
+def _pattern_of(text: str) -> ModulePattern:
+    return ModulePattern(text)
 
 
 def _alphas(values: dict[str, Any]) -> dict[str, float]:
@@ -169,6 +179,6 @@ def _rank(value: object, name: str) -> int:
 
 def _matched(patterns: dict[str, T], module: str, default: T) -> T:
     for pattern, value in patterns.items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
+        if _pattern_of(pattern).fits(module):
             return value
     return default

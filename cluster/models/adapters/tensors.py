@@ -12,12 +12,14 @@ from cluster.models.adapters.targets import adapter_targets
 from cluster.models.card import DecoderConfig
 from cluster.models.fields import Fields
 from cluster.models.files.json_file import parse_json_object
-from cluster.models.hf.safetensors_header import MAX_HEADER_BYTES, entry_of
+from cluster.models.hf.safetensors_header import entry_of
 
 _PREFIX: Final = "base_model.model."
 _DOWN: Final = ".lora_A.weight"
 _UP: Final = ".lora_B.weight"
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+MAX_HEADER_BYTES: Final = 4 << 20
+"""Ten times what adapters of the largest models have: nothing else runs while it is parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,12 @@ def adapted_modules(
                 "q, k, v and o_proj of attention and to gate, up and down_proj of plain "
                 "feed-forwards, not to experts, latent attention, embeddings or heads"
             )
-        rank = settings.rank_of(module)
+        if module not in found:
+            _check_is_target(module, settings)
+            found[module] = AdaptedModule(
+                rank=settings.rank_of(module), scale=settings.scale_of(module)
+            )
+        rank = found[module].rank
         outputs, inputs = targets[module].shape
         expected = (rank, inputs) if name.endswith(_DOWN) else (outputs, rank)
         if shapes[name] != expected:
@@ -69,8 +76,6 @@ def adapted_modules(
         other = AdaptedModule.up_name if name.endswith(_DOWN) else AdaptedModule.down_name
         if other(module) not in shapes:
             raise AdapterRefused(f"tensor {other(module)} is missing")
-        _check_is_target(module, settings)
-        found[module] = AdaptedModule(rank=rank, scale=settings.scale_of(module))
     _check_targets(found, settings)
     return found
 

@@ -1,23 +1,35 @@
 """One rank's part in loading adapters: what it does when a word of the conductor comes.
 
-StageAdapter -> reading, in a thread of its own -> read | failed, with the cause
+StageAdapter -> reading, in a thread of its own -> read | failed, with the cause | stalled: failed
 SettleAdapter -> of all ranks the least: READING: not yet; FAILED: nobody has it; READ: placed
+
+Nothing here waits for files. A reading that is given up while its files do not answer is left to
+itself, without leave to write: its ranks are the next one's.
 """
 
 from __future__ import annotations
 
 import enum
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import structlog
 
+from cluster.deadline import Clock
 from cluster.errors import SplitserveError
 from engine.model.adapters.bank import AdapterBank
+from engine.model.adapters.permit import Permit
 from engine.model.adapters.reading import read_into
 from engine.model.adapters.words import AdapterWord, ClearAdapter, SettleAdapter, StageAdapter
 
+STALL_S: Final = 30.0
+"""Without a chunk of a file or a matrix: the reading has failed."""
+MAX_LEFT: Final = 4
+"""Readings that were given up and have not ended: with so many none is begun. Each keeps a thread,
+and what it has read."""
 _LOG = structlog.get_logger()
 
 Agree = Callable[[int], int]
@@ -35,9 +47,10 @@ class Staged(enum.IntEnum):
 class RankAdapters:
     """Called from the rank's one thread, between the steps around the word."""
 
-    def __init__(self, bank: AdapterBank, agree: Agree) -> None:
-        self._bank, self._agree = bank, agree
+    def __init__(self, bank: AdapterBank, agree: Agree, *, clock: Clock = time.monotonic) -> None:
+        self._bank, self._agree, self._clock = bank, agree, clock
         self._reading: _Reading | None = None
+        self._left: list[_Reading] = []
 
     @property
     def failure(self) -> str:
@@ -48,47 +61,79 @@ class RankAdapters:
         """Returns at once, but for a collective."""
         match word:
             case StageAdapter():
-                self._reading = _Reading(self._bank, word)
+                self._stage(word)
             case SettleAdapter():
                 return self._settle()
             case ClearAdapter():
                 self._bank.clear(word.slot)
         return Staged.READING
 
+    def _stage(self, word: StageAdapter) -> None:
+        self._reading = _Reading(self._bank, word, self._clock)
+        self._left = [reading for reading in self._left if reading.is_alive]
+        if len(self._left) < MAX_LEFT:
+            self._reading.start()
+        else:
+            self._reading.fail(f"{MAX_LEFT} adapters are being read whose files do not answer")
+
     def _settle(self) -> Staged:
         reading = self._reading
         assert reading is not None, "what is settled was staged"
         outcome = Staged(self._agree(int(reading.progress)))
-        if outcome is Staged.FAILED and reading.progress is Staged.READING:
-            reading.join()  # it must not write to ranks that become another adapter's
+        if outcome is Staged.FAILED:
+            self._give_up(reading)
         if outcome is Staged.READ:
             word = reading.word
             self._bank.place(word.slot, word.start, reading.ranks)
         return outcome
 
+    def _give_up(self, reading: _Reading) -> None:
+        """It must not write to ranks that become another adapter's."""
+        reading.give_up()
+        if reading.is_alive:
+            self._left.append(reading)
+        if reading.failure:
+            folder, cause = reading.word.folder, reading.failure
+            _LOG.warning("an adapter was not read", folder=folder, cause=cause)
+
 
 class _Reading:
     """One staging, and its thread."""
 
-    def __init__(self, bank: AdapterBank, word: StageAdapter) -> None:
+    def __init__(self, bank: AdapterBank, word: StageAdapter, clock: Clock) -> None:
         self.word = word
         self.ranks: dict[str, int] = {}
         self.failure = ""
         self._bank = bank
         self._is_read = False
+        self._permit = Permit(clock)
         self._thread = threading.Thread(target=self._run, name="adapter", daemon=True)
+
+    def start(self) -> None:
+        """Once, or `fail`."""
         self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Its thread has not ended."""
+        return self._thread.is_alive()
 
     @property
     def progress(self) -> Staged:
         """At this moment."""
+        if not self.failure and not self._is_read and self._permit.stalled_s > STALL_S:
+            self.fail(f"the adapter's files have given nothing for {STALL_S:g} s")
         if self.failure:
             return Staged.FAILED
         return Staged.READ if self._is_read else Staged.READING
 
-    def join(self) -> None:
-        """Waits for its end."""
-        self._thread.join()
+    def fail(self, cause: str) -> None:
+        """For the first cause."""
+        self.failure = self.failure or cause
+
+    def give_up(self) -> None:
+        """It writes nothing more."""
+        self._permit.take_back()
 
     def _run(self) -> None:
         word = self.word
@@ -99,10 +144,11 @@ class _Reading:
                 Path(word.folder),
                 digest=word.digest,
                 start=word.start,
+                permit=self._permit,
             )
             self._is_read = True
         except SplitserveError as error:
-            self.failure = error.message
+            self.fail(error.message)
         except Exception as error:
             _LOG.exception("an adapter could not be read", folder=word.folder)
-            self.failure = f"the adapter could not be read ({type(error).__name__})"
+            self.fail(f"the adapter could not be read ({type(error).__name__})")

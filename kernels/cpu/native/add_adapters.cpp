@@ -6,9 +6,8 @@
 // of a row is one chain of multiply-adds over the inputs, and one over the ranks, whatever rows go
 // beside it: its bits do not depend on them. Rows of slot 0 are neither read nor written.
 #include <algorithm>
-#include <cstring>
-#include <vector>
 
+#include "adapter_tasks.h"
 #include "operations.h"
 #include "parallel.h"
 #include "row_block.h"
@@ -16,17 +15,8 @@
 #include "step_program.h"
 
 namespace splitserve {
-
-struct AdapterPart {
-  const void* down;
-  const void* up;
-  const int32_t* ranks;  // [num_slots]
-  int64_t first_column, width;
-};
-
 namespace {
 
-constexpr int64_t kMostRows = 8;  // of a task
 constexpr int64_t kMostRank = 256;
 
 struct Rows {
@@ -34,14 +24,6 @@ struct Rows {
   int64_t x_bytes;
   char* out;
   int64_t out_bytes;
-};
-
-// Some rows of one slot, at one part.
-struct RowTask {
-  const int32_t* rows;
-  int64_t num_rows;
-  const AdapterPart* part;
-  int64_t first_rank, num_ranks;
 };
 
 // What comes next, asked for a few lines at a time while the arithmetic goes on: a task reads runs
@@ -55,22 +37,43 @@ struct Ahead {
   }
 };
 
-// made[r][rank] of R rows: J ranks side by side, so that chains fill the pipeline where rows are few.
+// Lane n: all lanes of sums[n], in the order in which _mm512_reduce_add_ps adds them, for a third of
+// what sixteen of those take.
+inline __attribute__((always_inline)) __m512 totals(const __m512 (&sums)[16]) {
+  __m512 some[16];
+#pragma GCC unroll 16
+  for (int n = 0; n < 16; ++n) some[4 * (n % 4) + n / 4] = sums[n];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    some[i] = _mm512_add_ps(_mm512_shuffle_f32x4(some[2 * i], some[2 * i + 1], 0x44),
+                            _mm512_shuffle_f32x4(some[2 * i], some[2 * i + 1], 0xee));
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    some[i] = _mm512_add_ps(_mm512_shuffle_f32x4(some[2 * i], some[2 * i + 1], 0x88),
+                            _mm512_shuffle_f32x4(some[2 * i], some[2 * i + 1], 0xdd));
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i)
+    some[i] = _mm512_add_ps(_mm512_shuffle_ps(some[2 * i], some[2 * i + 1], 0x44),
+                            _mm512_shuffle_ps(some[2 * i], some[2 * i + 1], 0xee));
+  return _mm512_add_ps(_mm512_shuffle_ps(some[0], some[1], 0x88),
+                       _mm512_shuffle_ps(some[0], some[1], 0xdd));
+}
+
+// made[rank][R] of R rows: J ranks side by side, so that chains fill the pipeline where rows are few.
 template <class E, int R, int J>
-void shrink(const RowTask& task, const Word* const (&x)[R], int64_t num_words, float* made,
+void shrink(const AdapterTask& task, const Word* const (&x)[R], int64_t num_words, float* made,
             Ahead ahead) {
+  static_assert(R * J <= 16);
   const int64_t turns = (task.num_ranks + J - 1) / J * ((num_words + 15) / 16);
   const int64_t lines = (ahead.end - ahead.at) / kLine / turns + 1;
   const auto* down = static_cast<const Word*>(task.part->down) + task.first_rank * num_words;
   for (int64_t first = 0; first < task.num_ranks; first += J) {
     const Word* rank[J];
-    __m512 sums[J][R];
-#pragma GCC unroll 8
-    for (int j = 0; j < J; ++j) {
+    for (int j = 0; j < J; ++j)
       rank[j] = down + std::min(first + j, task.num_ranks - 1) * num_words;
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) sums[j][r] = _mm512_setzero_ps();
-    }
+    __m512 sums[16];
+#pragma GCC unroll 16
+    for (int n = 0; n < 16; ++n) sums[n] = _mm512_setzero_ps();
     for (int64_t word = 0; word < num_words; word += 16) {
       const __mmask16 mask = first_lanes(num_words - word);
       __m512i values[R];
@@ -81,63 +84,111 @@ void shrink(const RowTask& task, const Word* const (&x)[R], int64_t num_words, f
       for (int j = 0; j < J; ++j) {
         const __m512i weights = _mm512_maskz_loadu_epi32(mask, rank[j] + word);
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) sums[j][r] = E::multiply_add(sums[j][r], values[r], weights);
+        for (int r = 0; r < R; ++r)
+          sums[j * R + r] = E::multiply_add(sums[j * R + r], values[r], weights);
       }
     }
-    for (int j = 0; j < J && first + j < task.num_ranks; ++j)
-      for (int r = 0; r < R; ++r)
-        made[r * kMostRank + first + j] = _mm512_reduce_add_ps(sums[j][r]);
+    const int64_t count = std::min<int64_t>(J, task.num_ranks - first) * R;
+    _mm512_mask_storeu_ps(made + first * R, first_lanes(count), totals(sums));
   }
 }
 
+// 16 V columns of a row, `left` of which are there, as V vectors of float32.
+template <class E, int V>
+struct Columns {
+  __mmask16 masks[V];
+
+  explicit Columns(int64_t left) {
+    for (int v = 0; v < V; ++v) masks[v] = first_lanes(std::max<int64_t>(0, left - 16 * v));
+  }
+  inline __attribute__((always_inline)) void load(const float* from, __m512 (&to)[V]) const {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) to[v] = _mm512_maskz_loadu_ps(masks[v], from + 16 * v);
+  }
+  inline __attribute__((always_inline)) void store(float* to, const __m512 (&values)[V]) const {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) _mm512_mask_storeu_ps(to + 16 * v, masks[v], values[v]);
+  }
+};
+
+// Of 32 columns every other one in a vector: they are widened where they lie, without a shuffle.
+template <int V>
+struct Columns<BFloat16, V> {
+  __mmask32 masks[V / 2];
+
+  explicit Columns(int64_t left) {
+    for (int v = 0; v < V / 2; ++v) {
+      const int64_t count = std::max<int64_t>(0, left - 32 * v);
+      masks[v] = count >= 32 ? 0xffffffffu : (1u << count) - 1;
+    }
+  }
+  inline __attribute__((always_inline)) void load(const uint16_t* from, __m512 (&to)[V]) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < V / 2; ++v) {
+      const __m512i words = _mm512_maskz_loadu_epi16(masks[v], from + 32 * v);
+      to[2 * v] = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+      to[2 * v + 1] =
+          _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(-0x10000)));
+    }
+  }
+  inline __attribute__((always_inline)) void store(uint16_t* to, const __m512 (&values)[V]) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < V / 2; ++v) {
+      const __m512i even = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(values[2 * v]));
+      const __m512i odd = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(values[2 * v + 1]));
+      _mm512_mask_storeu_epi16(to + 32 * v, masks[v],
+                               _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+    }
+  }
+};
+
 // Adds the made ranks to 16 V columns of R rows at a time.
 template <class E, int R, int V>
-void expand(const RowTask& task, typename E::Value* const (&out)[R], const float* made,
+void expand(const AdapterTask& task, typename E::Value* const (&out)[R], const float* made,
             Ahead ahead) {
-  using Value = typename E::Value;
   const int64_t width = task.part->width;
-  const Value* up = static_cast<const Value*>(task.part->up) + task.first_rank * width;
+  const auto* up =
+      static_cast<const typename E::Value*>(task.part->up) + task.first_rank * width;
   const int64_t turns = (width + 16 * V - 1) / (16 * V) * task.num_ranks;
   const int64_t lines = (ahead.end - ahead.at) / kLine / turns + 1;
   for (int64_t column = 0; column < width; column += 16 * V) {
-    __mmask16 masks[V];
+    const Columns<E, V> columns(width - column);
     __m512 sums[R][V];
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) {
-      masks[v] = first_lanes(std::max<int64_t>(0, width - column - 16 * v));
+    for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) sums[r][v] = _mm512_setzero_ps();
+      for (int v = 0; v < V; ++v) sums[r][v] = _mm512_setzero_ps();
     }
     for (int64_t rank = 0; rank < task.num_ranks; ++rank) {
-      const Value* from = up + rank * width + column;
-      ahead.some(lines);
       __m512 weights[V];
-#pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) weights[v] = E::load_some(from + 16 * v, masks[v]);
+      ahead.some(lines);
+      columns.load(up + rank * width + column, weights);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const __m512 value = _mm512_set1_ps(made[r * kMostRank + rank]);
+        const __m512 value = _mm512_set1_ps(made[rank * R + r]);
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) sums[r][v] = _mm512_fmadd_ps(weights[v], value, sums[r][v]);
       }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
+      __m512 values[V];
+      columns.load(out[r] + column, values);
 #pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) {
-        Value* to = out[r] + column + 16 * v;
-        E::store_some(to, _mm512_add_ps(E::load_some(to, masks[v]), sums[r][v]), masks[v]);
-      }
+      for (int v = 0; v < V; ++v) values[v] = _mm512_add_ps(values[v], sums[r][v]);
+      columns.store(out[r] + column, values);
     }
   }
 }
 
 template <class E, int R>
-void run_task(const Rows& all, const RowTask& task, const RowTask* next, int64_t num_words) {
+void run_task(const Rows& all, const AdapterTask& task, const AdapterTask* next,
+              int64_t num_words) {
   using Value = typename E::Value;
   constexpr int kBeside = R <= 2 ? 8 : R <= 4 ? 4 : 2;
+  constexpr int64_t kItem = sizeof(Value);
   thread_local ScratchMemory memory;
-  auto* made = reinterpret_cast<float*>(memory.fit(kMostRows * kMostRank * sizeof(float)));
+  auto* made = reinterpret_cast<float*>(memory.fit(R * kMostRank * sizeof(float)));
   const Word* x[R];
   Value* out[R];
   for (int r = 0; r < R; ++r) {
@@ -145,39 +196,25 @@ void run_task(const Rows& all, const RowTask& task, const RowTask* next, int64_t
     out[r] = reinterpret_cast<Value*>(all.out + task.rows[r] * all.out_bytes) +
              task.part->first_column;
   }
-  const auto run_of = [](const void* matrix, const RowTask& its, int64_t row_bytes) {
-    const char* first = static_cast<const char*>(matrix) + its.first_rank * row_bytes;
-    return Ahead{first, first + its.num_ranks * row_bytes};
+  const auto run_of = [](const AdapterTask& its, const void* matrix, int64_t rank_bytes) {
+    const char* first = its.run_of(matrix, rank_bytes);
+    return Ahead{first, first + its.num_ranks * rank_bytes};
   };
-  const int64_t down_bytes = num_words * static_cast<int64_t>(sizeof(Word));
   shrink<E, R, kBeside>(task, x, num_words, made,
-                        run_of(task.part->up, task, task.part->width * sizeof(Value)));
+                        run_of(task, task.part->up, task.part->width * kItem));
   expand<E, R, kBeside>(task, out, made,
                         next == nullptr ? Ahead{nullptr, nullptr}
-                                        : run_of(next->part->down, *next, down_bytes));
-}
-
-// The rows that have an adapter, those of one slot beside each other.
-void order_rows(const int32_t* slots, const int64_t* tokens, int64_t num_rows,
-                std::vector<int32_t>& of_row, std::vector<int32_t>& rows) {
-  of_row.resize(num_rows);
-  rows.clear();
-  for (int64_t row = 0; row < num_rows; ++row) {
-    of_row[row] = slots[tokens == nullptr ? row : tokens[row]];
-    if (of_row[row] != 0) rows.push_back(static_cast<int32_t>(row));
-  }
-  const auto is_before = [&](int32_t a, int32_t b) { return of_row[a] < of_row[b]; };
-  if (!std::is_sorted(rows.begin(), rows.end(), is_before))
-    std::stable_sort(rows.begin(), rows.end(), is_before);
+                                        : run_of(*next, next->part->down, all.x_bytes));
 }
 
 template <class E>
-void add(const Rows& all, int64_t in_width, const std::vector<RowTask>& tasks, int num_threads) {
+void add(const Rows& all, int64_t in_width, const std::vector<AdapterTask>& tasks,
+         int num_threads) {
   parallel_for(static_cast<int64_t>(tasks.size()), num_threads, [&](int64_t at) {
-    const RowTask& task = tasks[at];
+    const AdapterTask& task = tasks[at];
     const int64_t after = at + num_threads;  // the one that this thread will probably have
-    const RowTask* next = after < static_cast<int64_t>(tasks.size()) ? &tasks[after] : nullptr;
-    with_count<kMostRows>(task.num_rows, [&](auto count) {
+    const AdapterTask* next = after < static_cast<int64_t>(tasks.size()) ? &tasks[after] : nullptr;
+    with_count<AdapterTasks::kMostRows>(task.num_rows, [&](auto count) {
       run_task<E, decltype(count)::value>(all, task, next, in_width / E::kPerWord);
     });
   });
@@ -194,21 +231,8 @@ extern "C" void splitserve_add_adapters(int32_t dtype, const void* x, int64_t in
                                         const splitserve::AdapterPart* parts, int64_t num_parts,
                                         int32_t num_threads) {
   using namespace splitserve;
-  thread_local std::vector<int32_t> of_row, rows;
-  thread_local std::vector<RowTask> tasks;
-  order_rows(slots, tokens, num_rows, of_row, rows);
-  tasks.clear();
-  const auto count = static_cast<int64_t>(rows.size());
-  for (int64_t first = 0; first < count;) {
-    const int32_t slot = of_row[rows[first]];
-    int64_t end = first + 1;
-    while (end < count && end - first < kMostRows && of_row[rows[end]] == slot) ++end;
-    for (int64_t part = 0; part < num_parts; ++part)
-      if (parts[part].ranks[slot] > 0)
-        tasks.push_back({rows.data() + first, end - first, parts + part, starts[slot],
-                         parts[part].ranks[slot]});
-    first = end;
-  }
+  thread_local AdapterTasks listed;
+  const auto& tasks = listed.list(slots, tokens, num_rows, {parts, num_parts, starts});
   const int64_t item = dtype == kFloat32 ? 4 : 2;
   const Rows all{static_cast<const char*>(x), in_width * item, static_cast<char*>(out),
                  out_width * item};

@@ -141,6 +141,23 @@ def test_none_goes_under_a_request_that_has_it_and_who_lacks_room_is_not_passed(
     assert behind.slot == first.slot
 
 
+def test_one_that_is_loaded_while_others_wait_for_room_may_be_asked_for_at_once(
+    adapting: Adapting,
+) -> None:
+    known(adapting, ("a", 32), ("b", 32))
+    holder, waiting = adapting.enter("a"), adapting.enter("b")
+    adapting.take_news()
+    known(adapting, ("c", 8))
+    assert adapting.take_news() == [AdapterNews("c", is_resident=False)]
+    assert not adapting.is_busy
+    late = adapting.enter("c")
+    holder.leave()
+    waiting.leave()
+    for _ in range(2):
+        adapting.turn()
+    assert late.slot is not None
+
+
 def test_who_waits_for_files_is_passed(adapting: Adapting, ranks: ScriptedRanks) -> None:
     known(adapting, ("a", 8))
     ranks.progress = Staged.READING

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import worker.adapters.shelf as worker_shelf
 from cluster.errors import AdapterRefused, ConfigError
+from cluster.models.adapters.files import AdapterFiles, read_adapter
+from cluster.models.card import DecoderConfig
 from cluster.process.background import Background, nothing_needed
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.contract.messages import Frame
@@ -21,7 +24,7 @@ from worker.adapters.shelf import RETIRE_S, AdapterShelf
 class PlayedWorker:
     """An engine that has every adapter at once, unless it is told otherwise."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, read_limit_s: float = 20.0) -> None:
         self.told: list[LoadAdapter | UnloadAdapter] = []
         self.num_changes = 0
         self.failure = ""
@@ -35,6 +38,7 @@ class PlayedWorker:
             on_change=self.changed,
             background=self.background,
             sleep=self.sleep,
+            read_limit_s=read_limit_s,
         )
 
     def send(self, command: LoadAdapter | UnloadAdapter) -> None:
@@ -171,6 +175,39 @@ async def test_what_the_engine_loses_is_offered_no_more(worker: PlayedWorker) ->
     news = AdapterNews(digest, is_resident=False, failure="the files have changed")
     worker.shelf.heard(Frame(adapters=[news]))
     assert worker.offered == {}
+
+
+async def test_what_the_engine_has_lost_is_read_again(worker: PlayedWorker) -> None:
+    before = worker.offered
+    news = AdapterNews(before["one"], is_resident=False, failure="its files have given nothing")
+    worker.shelf.heard(Frame(adapters=[news]))
+    await worker.look_twice()
+    assert worker.offered == before
+
+
+async def test_storage_that_does_not_answer_holds_no_order_up_for_long(tmp_path: Path) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    played = PlayedWorker(tmp_path, read_limit_s=0.0)
+    await played.shelf.take_all()
+    assert played.offered == {}
+    with pytest.raises(AdapterRefused, match="could not be read within 0 s"):
+        await played.shelf.load("one", "one")
+    assert not await played.shelf.unload("one")
+
+
+async def test_one_that_breaks_what_looks_at_it_hides_no_other(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+        if folder.name == "a":
+            raise RecursionError
+        return read_adapter(root, folder, config)
+
+    monkeypatch.setattr(worker_shelf, "read_adapter", read)
+    for seed, name in enumerate(("a", "b")):
+        save_adapter(tmp_path / name, CONFIG, seed=7 + seed)
+    await worker.look_twice()
+    assert sorted(worker.offered) == ["b", "one"]
 
 
 async def test_a_folder_that_is_none_is_an_error_of_the_options(tmp_path: Path) -> None:

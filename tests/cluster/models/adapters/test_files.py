@@ -17,6 +17,7 @@ from cluster.models.adapters.files import adapter_folder, read_adapter
 from cluster.models.adapters.settings import read_settings
 from cluster.models.adapters.shelf_scan import scan
 from cluster.models.adapters.targets import adapter_targets, values_per_rank
+from cluster.models.adapters.tensors import MAX_HEADER_BYTES
 from cluster.models.card import DecoderConfig, LatentConfig, MixtureConfig
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
@@ -83,18 +84,21 @@ def test_scales_are_as_peft_has_them() -> None:
         ({"r": True}, "r"),
         ({"lora_alpha": "16"}, "lora_alpha"),
         ({"lora_alpha": float("inf")}, "lora_alpha is inf"),
-        ({"rank_pattern": {"(a+)+$": 4}}, None),
-        ({"rank_pattern": {"(a*)*(b*)*c": 4}}, "rank_pattern"),
-        ({"rank_pattern": {"(": 4}}, "rank_pattern"),
+        ({"rank_pattern": {"([a-z_.0-9]+)+X": 4}}, None),
+        ({"rank_pattern": {"(": 4}}, "rank_pattern has '('"),
+        ({"rank_pattern": {"a" * 201: 4}}, "a pattern of 201 characters"),
+        ({"rank_pattern": {f"{at}.*" + "a" * 180: 4 for at in range(12)}}, "allowed: 2048"),
+        ({"rank_pattern": {str(at): 4 for at in range(1025)}}, "1025 entries"),
         ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern 'q_proj'"),
         ({"target_modules": [1]}, "target_modules"),
+        ({"target_modules": ["x"] * 2049}, "target_modules has 2049 names"),
     ],
 )
 def test_settings_that_are_not_supported_are_refused_by_name(
     changes: dict[str, Any], named: str | None
 ) -> None:
-    if named is None:
-        settings(**changes)  # two repeats at most, on names of a few dozen characters
+    if named is None:  # it would keep `re` busy for hours
+        assert settings(**changes).rank_of("model.layers.0.self_attn.q_proj") == 8
         return
     with pytest.raises(AdapterRefused) as caught:
         settings(**changes)
@@ -220,6 +224,14 @@ def test_a_file_that_is_larger_than_any_adapter_is_not_read(tmp_path: Path) -> N
     with (folder / "adapter_model.safetensors").open("r+b") as file:
         file.truncate(1 << 40)
     assert "allowed" in refused(tmp_path, folder)
+
+
+def test_a_header_that_would_take_long_to_parse_is_refused(tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG)
+    header = b"{" + b" " * MAX_HEADER_BYTES + b"}"
+    weights = folder / "adapter_model.safetensors"
+    weights.write_bytes(len(header).to_bytes(8, "little") + header)
+    assert "truncated or damaged" in refused(tmp_path, folder)
 
 
 def test_the_watch_sees_whole_folders_with_good_names(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""Adapters that are read beside the steps: from files that do not answer, and that are no use."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import engine.model.adapters.reading as reading
+from cluster.errors import AdapterRefused
+from cluster.models.adapters.files import Progressed, read_adapter
+from cluster.models.model_split import ModelSplit
+from engine.model.adapters.bank import AdapterBank, AdapterRoom
+from engine.model.adapters.permit import Permit
+from engine.model.adapters.rank_adapters import MAX_LEFT, STALL_S, RankAdapters, Staged
+from engine.model.adapters.words import SettleAdapter, StageAdapter
+from tests.adapter_files import save_adapter
+from tests.cluster.models.adapters.test_files import CONFIG
+
+LIMIT_S = 20.0
+
+
+class SlowFiles:
+    """Each reading waits until it is let go, and is in `threads` from its beginning."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.let_go = threading.Event()
+        self.begun = threading.Semaphore(0)
+        self.threads: list[threading.Thread] = []
+        monkeypatch.setattr(reading, "read_adapter", self.read)
+
+    def read(self, *args: Any, progressed: Progressed) -> Any:
+        self.threads.append(threading.current_thread())
+        self.begun.release()
+        assert self.let_go.wait(LIMIT_S)
+        return read_adapter(*args, progressed=progressed)
+
+    def end(self) -> None:
+        self.let_go.set()
+        for thread in self.threads:
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
+
+
+class Bench:
+    """A bank, its rank, and one adapter in the folder `a`."""
+
+    def __init__(self, root: Path) -> None:
+        self.now_s = 0.0
+        self.root, self.folder = root, save_adapter(root / "a", CONFIG)
+        self.digest = read_adapter(root, self.folder, CONFIG).digest
+        room = AdapterRoom(num_ranks=16, num_slots=3)
+        split = ModelSplit(config=CONFIG)
+        self.bank = AdapterBank(split, room, dtype=torch.float32, device=torch.device("cpu"))
+        self.least = Staged.READ
+        self.rank = RankAdapters(self.bank, self.agree, clock=lambda: self.now_s)
+
+    def agree(self, number: int) -> int:
+        return min(number, self.least)
+
+    def stage(self, **changes: Any) -> None:
+        word = StageAdapter(
+            **{
+                "root": str(self.root),
+                "folder": str(self.folder),
+                "digest": self.digest,
+                "slot": 1,
+                "start": 4,
+                **changes,
+            }
+        )
+        assert self.rank.follow(word) is Staged.READING
+
+    def settle(self) -> Staged:
+        return self.rank.follow(SettleAdapter())
+
+    def settled(self) -> Staged:
+        """Once the thread has come to an end."""
+        for thread in threading.enumerate():
+            if thread.name == "adapter":
+                thread.join(LIMIT_S)
+        return self.settle()
+
+    @property
+    def is_empty(self) -> bool:
+        layers = [layer.qkv for layer in self.bank.layers if layer.qkv is not None]
+        return not any(bool(part.down.any()) for site in layers for part in site.parts)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_one_that_is_read_is_placed(bench: Bench) -> None:
+    bench.stage()
+    assert bench.settled() is Staged.READ
+    assert not bench.is_empty and bench.rank.failure == ""
+    site = bench.bank.layers[0].qkv
+    assert site is not None and site.starts.tolist() == [0, 4, 0]
+    assert site.parts[0].ranks.tolist() == [0, 8, 0]
+
+
+def test_files_that_do_not_answer_are_given_up_and_write_nothing_when_they_do(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SlowFiles(monkeypatch)
+    bench.stage()
+    assert files.begun.acquire(timeout=LIMIT_S)
+    bench.now_s = STALL_S
+    assert bench.settle() is Staged.READING
+    bench.now_s = STALL_S + 1
+    assert bench.settle() is Staged.FAILED
+    assert bench.rank.failure == "the adapter's files have given nothing for 30 s"
+    files.end()
+    assert bench.is_empty
+
+
+def test_what_another_rank_could_not_read_is_given_up_without_a_wait(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SlowFiles(monkeypatch)
+    bench.stage()
+    assert files.begun.acquire(timeout=LIMIT_S)
+    bench.least = Staged.FAILED
+    assert bench.settle() is Staged.FAILED
+    assert bench.rank.failure == ""  # nothing is amiss here
+    files.end()
+    assert bench.is_empty
+
+
+def test_few_readings_are_left_to_themselves(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = SlowFiles(monkeypatch)
+    for _ in range(MAX_LEFT):
+        bench.stage()
+        assert files.begun.acquire(timeout=LIMIT_S)
+        bench.now_s += STALL_S + 1
+        assert bench.settle() is Staged.FAILED
+    bench.stage()
+    assert bench.settle() is Staged.FAILED
+    assert "4 adapters are being read whose files do not answer" in bench.rank.failure
+    assert len(files.threads) == MAX_LEFT
+    files.end()
+    bench.stage()
+    assert bench.settled() is Staged.READ
+
+
+def test_chunks_of_a_slow_file_are_progress(bench: Bench) -> None:
+    permit = Permit(lambda: bench.now_s)
+    bench.now_s = 29.0
+    permit.go_on()
+    bench.now_s = 58.0
+    assert permit.stalled_s == 29.0
+
+
+def test_a_reading_that_was_given_up_ends_at_its_next_chunk(tmp_path: Path) -> None:
+    folder, permit = save_adapter(tmp_path / "a", CONFIG), Permit()
+    permit.take_back()
+    with pytest.raises(AdapterRefused, match="not wanted any more"):
+        read_adapter(tmp_path, folder, CONFIG, progressed=permit.go_on)
+
+
+@pytest.mark.parametrize("alpha", [1e300, 8e39])
+def test_numbers_that_are_not_finite_are_refused_by_name(alpha: float, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    save_adapter(bench.folder, CONFIG, alpha=alpha)
+    bench.stage(digest=read_adapter(tmp_path, bench.folder, CONFIG).digest)
+    assert bench.settled() is Staged.FAILED
+    assert "model.layers.0.mlp.down_proj have values that are not finite" in bench.rank.failure
