@@ -13,9 +13,9 @@ import string
 from collections.abc import Callable
 from typing import Final
 
-Places = frozenset[int]
+_Ends = frozenset[int]
 """Characters of the name that are behind."""
-_Part = Callable[[str, Places], Places]
+_Part = Callable[[str, _Ends], _Ends]
 _DIGITS: Final = frozenset(string.digits)
 _WORDS: Final = frozenset(string.ascii_letters + string.digits + "_")
 _ANY: Final = _WORDS | frozenset(".-")
@@ -166,22 +166,22 @@ class _Reader:
 
 
 def _char_of(chars: frozenset[str]) -> _Part:
-    def go(name: str, places: Places) -> Places:
+    def go(name: str, places: _Ends) -> _Ends:
         return frozenset(at + 1 for at in places if at < len(name) and name[at] in chars)
 
     return go
 
 
-def _at_start(name: str, places: Places) -> Places:
+def _at_start(name: str, places: _Ends) -> _Ends:
     return places & {0}
 
 
-def _at_end(name: str, places: Places) -> Places:
+def _at_end(name: str, places: _Ends) -> _Ends:
     return places & {len(name)}
 
 
 def _one_after_the_other(parts: list[_Part]) -> _Part:
-    def go(name: str, places: Places) -> Places:
+    def go(name: str, places: _Ends) -> _Ends:
         for part in parts:
             if not places:
                 break
@@ -192,14 +192,14 @@ def _one_after_the_other(parts: list[_Part]) -> _Part:
 
 
 def _one_of(options: list[_Part]) -> _Part:
-    def go(name: str, places: Places) -> Places:
+    def go(name: str, places: _Ends) -> _Ends:
         return frozenset().union(*(option(name, places) for option in options))
 
     return go
 
 
 def _repeated(part: _Part, *, at_least_once: bool) -> _Part:
-    def go(name: str, places: Places) -> Places:
+    def go(name: str, places: _Ends) -> _Ends:
         seen = new = part(name, places) if at_least_once else places
         while new:
             new = part(name, new) - seen
