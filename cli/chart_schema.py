@@ -22,31 +22,11 @@ from cluster.planner_options import PlannerOptions
 Schema = dict[str, Any]
 _SAID_BY_THE_CHART = frozenset(
     {
-        *(
-            "model",
-            "host",
-            "port",
-            "grpc_port",
-            "fleet_port",
-            "ext_proc_port",
-            "fleet_host",
-            "fleet_metrics_port",
-            "api_keys",
-            "tls_cert",
-            "tls_key",
-        ),
-        *(
-            "store",
-            "insecure",
-            "vllm_key_file",
-            "role",
-            "worker_id",
-            "pool",
-            "metrics_port",
-            "kv_events_port",
-        ),
-        *("kv_replay_port", "router", "advertise_host", "device"),
-        *("kubernetes", "pools"),
+        *("model", "host", "port", "grpc_port", "fleet_port", "ext_proc_port"),
+        *("fleet_host", "fleet_metrics_port", "api_keys", "tls_cert", "tls_key", "store"),
+        *("insecure", "vllm_key_file", "role", "worker_id", "pool", "metrics_port"),
+        *("kv_events_port", "kv_replay_port", "router", "advertise_host", "device", "kubernetes"),
+        *("pools",),
     }
 )
 _NO_OPTION_THERE = frozenset(

@@ -6,12 +6,13 @@ By the caller's own kubeconfig, which may show less: what it may not read is mis
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from cli.bundle.parts import BundlePart
+from cluster.scaling.groups import Object
 from cluster.scaling.kubernetes_api import ApiServer
 
 LOG_LINES = 5000
@@ -19,8 +20,6 @@ LOG_LINES = 5000
 MAX_PODS = 64
 """Whose logs are taken: first those that are not ready."""
 RELEASE_LABEL = "app.kubernetes.io/instance"
-
-Object = Mapping[str, Any]
 
 
 class ReleaseReads(Protocol):

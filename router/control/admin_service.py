@@ -12,7 +12,7 @@ from cluster.errors import SplitserveError
 from cluster.rpc import abort
 from protos import router_admin_pb2, router_admin_pb2_grpc, worker_pb2
 from router.control.decision_message import decision_to_wire, unrouted_to_wire
-from router.control.fleet_words import FleetWords
+from router.control.fleet_relay import FleetRelay
 from router.control.options_message import options_to_wire
 from router.control.route_prices import RoutePrices
 from router.control.trace_message import traces_of
@@ -32,14 +32,14 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
         prices: RoutePrices,
         clock: Clock,
         options: RouterOptions,
-        words: FleetWords,
+        relay: FleetRelay,
     ) -> None:
         """`clock`: by which requests are stamped."""
         self._options = options_to_wire(options)
         self._decisions = decisions
         self._prices = prices
         self._clock = clock
-        self._words = words
+        self._relay = relay
 
     async def Explain(
         self, request: router_admin_pb2.ExplainRequest, context: grpc.aio.ServicerContext
@@ -82,7 +82,7 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
     ) -> worker_pb2.StatusResponse:
         """What the worker says, or why it says nothing."""
         try:
-            return await self._words.status(request)
+            return await self._relay.status(request)
         except SplitserveError as error:
             await abort(context, error)
 
@@ -91,7 +91,7 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
     ) -> router_admin_pb2.PairTrial:
         """How it went, or why it did not go."""
         try:
-            return await self._words.try_pair(request)
+            return await self._relay.try_pair(request)
         except SplitserveError as error:
             await abort(context, error)
 
@@ -99,4 +99,4 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
         self, request: router_admin_pb2.MetricsRequest, context: grpc.aio.ServicerContext
     ) -> router_admin_pb2.MetricsResponse:
         """As on the page for Prometheus."""
-        return router_admin_pb2.MetricsResponse(text=self._words.metrics())
+        return router_admin_pb2.MetricsResponse(text=self._relay.metrics())

@@ -19,8 +19,8 @@ from cluster.world import World
 from protos import fleet_watch_pb2_grpc, membership_pb2_grpc, router_admin_pb2_grpc
 from router.control.adapter_orders import AdapterOrders
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
+from router.control.fleet_relay import FleetRelay
 from router.control.fleet_watch import WATCH_SERVICE_NAME
-from router.control.fleet_words import FleetWords
 from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
 from router.control.pairing_watch import watch_pairings
@@ -140,10 +140,10 @@ class FleetPlane:
         """Adds the services for workers and operators; before the server starts. They answer while
         no worker is there: the first one could not join otherwise."""
         prices = RoutePrices(self.desk, self.fleet, reader, self._world)
-        words = FleetWords(
+        relay = FleetRelay(
             self.fleet, lambda: self._supervision.spares, self.registry, self._world.dialer
         )
-        admin = RouterAdminService(self.decisions, prices, self._world.clock, self._options, words)
+        admin = RouterAdminService(self.decisions, prices, self._world.clock, self._options, relay)
         add_membership = membership_pb2_grpc.add_MembershipServicer_to_server
         add_admin = router_admin_pb2_grpc.add_RouterAdminServicer_to_server
         add_watch = fleet_watch_pb2_grpc.add_FleetWatchServicer_to_server

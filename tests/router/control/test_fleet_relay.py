@@ -15,7 +15,7 @@ from cluster.membership.member import MemberState
 from protos.membership_pb2 import SpareWorker
 from protos.router_admin_pb2 import TryPairRequest, WorkerStatusRequest
 from protos.worker_pb2 import StatusRequest, StatusResponse
-from router.control.fleet_words import STATUS_TIMEOUT_S, FleetWords
+from router.control.fleet_relay import STATUS_TIMEOUT_S, FleetRelay
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from tests.router.planes import member_of
@@ -61,19 +61,19 @@ class Members:
 SPARE = SpareWorker(worker_id="decode-1", role="decode", address="10.0.0.9:7000")
 
 
-def words(worker: Worker) -> FleetWords:
+def relay(worker: Worker) -> FleetRelay:
     registry = CollectorRegistry()
     Counter("splitserve_turns", "Turns.", registry=registry).inc(3)
     fleet, dialer = cast(Fleet, Members()), cast(Dialer, worker)
-    return FleetWords(fleet, lambda: [SPARE], registry, dialer)
+    return FleetRelay(fleet, lambda: [SPARE], registry, dialer)
 
 
 async def test_a_member_and_a_spare_are_asked_where_they_are() -> None:
     worker = Worker()
     member = Members().members[1].member
     asked = WorkerStatusRequest(worker_id="decode-0", check_invariants=True)
-    assert (await words(worker).status(asked)).state == "ready"
-    await words(worker).status(WorkerStatusRequest(worker_id="decode-1"))
+    assert (await relay(worker).status(asked)).state == "ready"
+    await relay(worker).status(WorkerStatusRequest(worker_id="decode-1"))
     assert worker.asked == [
         (member.address, True, STATUS_TIMEOUT_S),
         (SPARE.address, False, STATUS_TIMEOUT_S),
@@ -84,18 +84,18 @@ async def test_a_member_and_a_spare_are_asked_where_they_are() -> None:
 async def test_who_is_lost_is_told_so_and_nothing_stays_open() -> None:
     worker = Worker(is_lost=True)
     with pytest.raises(WorkerLost, match="gone"):
-        await words(worker).status(WorkerStatusRequest(worker_id="prefill-0"))
+        await relay(worker).status(WorkerStatusRequest(worker_id="prefill-0"))
     assert worker.num_open == 0
 
 
 async def test_who_is_not_known_is_refused_and_nobody_is_dialled() -> None:
     worker = Worker()
     with pytest.raises(InvalidRequest, match="no worker 'decode-7' is there"):
-        await words(worker).status(WorkerStatusRequest(worker_id="decode-7"))
+        await relay(worker).status(WorkerStatusRequest(worker_id="decode-7"))
     for pair in (("decode-0", "decode-0"), ("prefill-0", "decode-1")):
         asked = TryPairRequest(prefill_worker=pair[0], decode_worker=pair[1], timeout_s=5.0)
         with pytest.raises(InvalidRequest, match="is there"):
-            await words(worker).try_pair(asked)
+            await relay(worker).try_pair(asked)
     assert worker.asked == []
 
 
@@ -105,8 +105,8 @@ async def test_a_trial_has_its_time(timeout_s: float) -> None:
         prefill_worker="prefill-0", decode_worker="decode-0", timeout_s=timeout_s
     )
     with pytest.raises(InvalidRequest, match="timeout_s is"):
-        await words(Worker()).try_pair(asked)
+        await relay(Worker()).try_pair(asked)
 
 
 def test_numbers_are_as_prometheus_reads_them() -> None:
-    assert "splitserve_turns_total 3.0" in words(Worker()).metrics()
+    assert "splitserve_turns_total 3.0" in relay(Worker()).metrics()

@@ -23,7 +23,7 @@ STATUS_TIMEOUT_S = 8.0
 MOST_TRIAL_S = 60.0
 
 
-class FleetWords:
+class FleetRelay:
     """Of one router. From the event loop only."""
 
     def __init__(
