@@ -28,7 +28,7 @@ async def _connected(
     named: str, work: Callable[[DeploymentsApi, str], Awaitable[ExitCode]]
 ) -> ExitCode:
     namespace, _, release = named.rpartition("/")
-    api = await ApiServer.opened(namespace or "default")
+    api = await ApiServer.opened(namespace)
     try:
         return await work(api, release)
     finally:

@@ -78,7 +78,7 @@ async def _scaler_of(options: PlannerOptions, world: World) -> Scaler:
     """Raises ConfigError where no cluster is configured."""
     if options.kubernetes is not None:
         namespace, _, release = options.kubernetes.rpartition("/")
-        return KubernetesScaler(await ApiServer.opened(namespace or "default"), release)
+        return KubernetesScaler(await ApiServer.opened(namespace), release)
     return SupervisedScaler(world.dialer, _first_of(options.router))
 
 

@@ -46,7 +46,7 @@ class ReleaseReads(Protocol):
 async def opened(named: str) -> AsyncIterator[tuple[ReleaseReads, str]]:
     """The namespace of NAMESPACE/RELEASE, and the release. Raises ConfigError without a cluster."""
     namespace, _, release = named.rpartition("/")
-    api = await ApiServer.opened(namespace or "default")
+    api = await ApiServer.opened(namespace)
     try:
         yield api, release
     finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from cluster.errors import ConfigError
@@ -16,6 +17,7 @@ from cluster.scaling.pool_kind import kind_of
 from cluster.scaling.room_api import RoomApi, ServerRoom
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
+OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 LOST_FIRST = "-2147483648"
 """The least that there is: all others are dearer."""
@@ -75,7 +77,8 @@ class ApiServer(DeploymentsApi):
 
     @classmethod
     async def opened(cls, namespace: str) -> ApiServer:
-        """Raises ConfigError where no cluster is configured."""
+        """Empty: the namespace of the kubeconfig's context, or of the pod that we are. Raises
+        ConfigError where no cluster is configured."""
         from kubernetes.aio import client as api
         from kubernetes.aio import config
 
@@ -87,7 +90,7 @@ class ApiServer(DeploymentsApi):
                 await config.load_config()
         except (config.ConfigException, OSError) as cause:
             raise ConfigError(f"no Kubernetes cluster is configured: {cause}") from cause
-        return cls(namespace, api.ApiClient())
+        return cls(namespace or _own_namespace(), api.ApiClient())
 
     async def pools(self, selector: str) -> Sequence[Object]:
         """See DeploymentsApi."""
@@ -190,3 +193,14 @@ class ApiServer(DeploymentsApi):
 
     async def _called(self, call: Any, **arguments: Any) -> Any:
         return await called(call, namespace=self._namespace, **arguments)
+
+
+def _own_namespace() -> str:
+    from kubernetes.aio import config
+
+    try:
+        _, active = config.list_kube_config_contexts()
+        named = active["context"].get("namespace")
+    except (config.ConfigException, OSError):  # none: we are in a pod
+        named = OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.exists() else None
+    return named or "default"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.deadline import Deadline, Sleep
+from cluster.errors import WorkerLost
 
 POLL_INTERVAL_S = 1.0
 """Between two looks at pools that are not ready yet."""
@@ -130,9 +131,16 @@ class NotSettled(Exception):
 async def wait_until_ready(
     scaler: Scaler, sizes: Mapping[str, int], deadline: Deadline, sleep: Sleep
 ) -> None:
-    """Returns once these pools have these sizes, all ready. Raises NotSettled, with the reason."""
+    """Returns once these pools have these sizes, all ready. Raises NotSettled, with the reason, and
+    WorkerLost where nobody answers when the time is over: until then it may be a restart."""
     while True:
-        states = {state.name: state for state in await scaler.pools()}
+        try:
+            states = {state.name: state for state in await scaler.pools()}
+        except WorkerLost:
+            if deadline.has_passed:
+                raise
+            await sleep(min(POLL_INTERVAL_S, deadline.remaining_s))
+            continue
         left = [name for name, size in sizes.items() if not _has(states.get(name), size)]
         if not left:
             return
