@@ -30,6 +30,7 @@ from engine.step.computation import Computation
 from engine.step.drafting.drafter import MakeDrafter
 from engine.step.inspection import Inspector
 from engine.step.launches import Launches
+from engine.step.mask_rows import check_compiles
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
@@ -173,6 +174,7 @@ class Engine:
             return True
         if not self.table.num_constrained or grammars is None:
             return False
+        check_compiles(grammars)
         return grammars.is_busy or self.masking.is_busy
 
     @property

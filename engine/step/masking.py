@@ -30,7 +30,7 @@ from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker
 from engine.step.batch.step_work import Span
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.mask_rows import check_alive, is_masked, row_of
 from engine.step.mask_waits import ForcedShare, MaskWaits
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
@@ -90,7 +90,7 @@ class Masking:
         decoding = [
             (request, sequence)
             for request, sequence in self._table.running()
-            if sequence.life.state is SequenceState.DECODING and _is_masked(request)
+            if sequence.life.state is SequenceState.DECODING and is_masked(request)
         ]
         self._look(decoding)
 
@@ -115,8 +115,7 @@ class Masking:
         for _, span in masked:
             if span.draft:
                 self._walk(span)
-        if self._masks is not None and self._drafted:
-            self._masks.begin(list(self._drafted.values()))
+        self._begin(list(self._drafted.values()))
 
     def take(self, spans: Ordered[Span]) -> AbstractSet[Sequence]:
         """Once the logits of the spans are there that have begun. Returns whose masks are not:
@@ -130,10 +129,12 @@ class Masking:
             if is_lone and len(self._not_ready(waiting)) == len(waiting):
                 self._wait_for_one(waiting)
             waiting = self._not_ready(waiting)
+            self._keep_walks(waiting)
             self._missed |= self._under_way.keys() & waiting
         if not waiting and not self._drafted:
             return _NOBODY
-        return {*waiting, *(s for s in self._drafted if self._has_failed(s))}
+        failed = (s for s, row in self._drafted.items() if self._has_failed(s, row))
+        return {*waiting, *failed}
 
     def allowed(self, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
         """int32 words, a bit for each token that may come behind so many of a draft; of a sequence
@@ -172,30 +173,27 @@ class Masking:
         if not span.completes:
             return None
         request = self._table.get(span.sequence.request_id)
-        return request if request is not None and _is_masked(request) else None
+        return request if request is not None and is_masked(request) else None
 
     def _look(self, sequences: Iterable[tuple[Request, Sequence]]) -> None:
         rows = list[MaskedRow]()
         for request, sequence in sequences:
             if sequence in self._under_way or self._is_known(sequence):
                 continue
-            row = self._row_of(request, sequence)
+            row = row_of(request, sequence, is_drafted=self.drafts)
             self._under_way[sequence] = row
             rows.append(row)
             if row.constraint.is_watched:
                 self._missed.add(sequence)  # no step waits for it
-        if rows and self._masks is not None:
-            self._masks.begin(rows)
+        self._begin(rows)
 
-    def _row_of(self, request: Request, sequence: Sequence) -> MaskedRow:
-        constraint = _constraint_of(request, sequence)
-        new = sequence.token_ids[sequence.num_prompt + constraint.num_known :]
-        most = request.params.max_tokens - sequence.num_generated - 1
-        is_drafted = self.drafts and constraint.may_draft
-        is_drafted &= sequence.life.state is SequenceState.DECODING
-        return MaskedRow(
-            constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most) if is_drafted else 0
-        )
+    def _begin(self, rows: list[MaskedRow]) -> None:
+        if not rows or self._masks is None:
+            return
+        now_s = self._clock()
+        for row in rows:
+            row.begun_s = now_s
+        self._masks.begin(rows)
 
     def _walk(self, span: Span) -> None:
         """Over what of a draft is behind the masks that are known."""
@@ -223,14 +221,21 @@ class Masking:
             or (sequence in drafted and not drafted[sequence].is_done)
         ]
 
-    def _has_failed(self, sequence: Sequence) -> bool:
-        """Whether its draft could not be walked, by whatever limit. It would not have been met
-        without: the grammar begins anew from the sequence's tokens, and they alone count."""
-        row, constraint = self._drafted[sequence], sequence.constraint
+    def _keep_walks(self, sequences: list[Sequence]) -> None:
+        """Of drafts that no step waits for any more: until they end their sequences are held, as
+        a matcher is used by one job at a time."""
+        walks = {s: self._drafted[s] for s in sequences if s in self._drafted}
+        self._under_way |= {s: row for s, row in walks.items() if not row.is_done}
+
+    def _has_failed(self, sequence: Sequence, row: MaskedRow) -> bool:
+        """Whether its draft was not walked to its end. Where that is for whatever limit, it would
+        not have been met without: the grammar begins anew from the sequence's tokens, and they
+        alone count."""
+        constraint = sequence.constraint
         if row.job is None or not row.job.done() or constraint is None:
             return False
         if row.job.exception() is None and constraint.error is None:
-            return False
+            return not row.is_whole
         _LOG.warning("a draft could not be walked in its grammar", request_id=sequence.request_id)
         sequence.constraint = Constraint.anew(constraint)
         return True
@@ -262,16 +267,26 @@ class Masking:
         return [job for job in found if not job.done()]
 
     def _collect(self) -> None:
-        """What is done of those under way."""
+        """What is done of those under way. Raises EngineBroken for a mask that never ends."""
         if not self._under_way:
             return
+        check_alive(next(iter(self._under_way.values())), self._clock())
         jobs = {row.job for row in self._under_way.values() if row.job is not None}
         causes = {job: job.exception() for job in jobs if job.done()}
+        again = list[MaskedRow]()
         for sequence, row in list(self._under_way.items()):
-            if row.job in causes:
-                del self._under_way[sequence]
-                self._missed.discard(sequence)
-                self._note(row, causes[row.job])
+            if row.job not in causes:
+                continue
+            cause = causes[row.job]
+            if cause is None and row.is_handed_back and not row.draft:
+                again.append(row)
+                if row.constraint.is_watched:
+                    self._missed.add(sequence)
+                continue
+            del self._under_way[sequence]
+            self._missed.discard(sequence)
+            self._has_failed(sequence, row) if row.draft else self._note(row, cause)
+        self._begin(again)
 
     def _note(self, row: MaskedRow, cause: BaseException | None) -> None:
         """What came of it."""
@@ -282,15 +297,3 @@ class Masking:
             row.constraint.outlook = row.outlook()
             if row.most_forced:
                 self._forced.note(is_forced=bool(row.forced))
-
-
-def _is_masked(request: Request) -> bool:
-    """Tokens of it are chosen from these logits: not where a prefill worker has given them."""
-    return request.grammar is not None and (request.is_open or request.first_tokens is None)
-
-
-def _constraint_of(request: Request, sequence: Sequence) -> Constraint:
-    if sequence.constraint is None:
-        assert request.grammar is not None, "only rows with a grammar are masked"
-        sequence.constraint = Constraint(request.grammar.start(), request.grammar)
-    return sequence.constraint

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from itertools import groupby
+from os.path import commonprefix
 
 import msgspec
 
@@ -24,8 +26,8 @@ class SpecialTexts:
     """Of one vocabulary."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        words = sorted(filter(None, texts))
-        self._any = re.compile("|".join(map(re.escape, words))) if words else None
+        words = sorted(set(filter(None, texts)))
+        self._any = re.compile(_any_of(words)) if words else None
 
     def spelled(self, grammar: Grammar) -> Grammar:
         """The same, unless it has such a text, in quotes or in an expression. One that a client
@@ -34,6 +36,19 @@ class SpecialTexts:
         if self._any is None or _OPTIONS in text or not self._any.search(text.replace("\\", "")):
             return grammar
         return msgspec.structs.replace(grammar, text=_unforced(text))
+
+
+def _any_of(words: list[str], start: int = 0) -> str:
+    """An expression for the sorted words from `start` on, which are read together as far as they
+    are the same: a text is looked through once, however many words begin as it goes on."""
+    parts = list[str]()
+    for _, group in groupby(words, key=lambda word: word[start]):
+        same = list(group)
+        end = len(commonprefix([same[0], same[-1]]))
+        begun = re.escape(same[0][start:end])
+        # the shortest is found where another one begins with it
+        parts.append(begun if len(same[0]) == end else begun + _any_of(same, end))
+    return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
 
 
 def _unforced(text: str) -> str:

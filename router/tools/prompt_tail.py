@@ -8,7 +8,7 @@ from router.text.tokenizer import Tokenizer
 from router.tools.thoughts import ThoughtFormat
 
 TAIL_TOKENS = 32
-"""A template that begins a thought, or an empty one, does so at the very end."""
+"""A template that begins a thought does so at the very end, where spaces may follow."""
 
 
 def opens_thought(

@@ -21,8 +21,13 @@ class ThoughtFormat:
         return frozenset((self.begin, self.end))
 
     def is_open_after(self, prompt_tail: str) -> bool:
-        """The template has written the beginning: the answer starts inside."""
-        return prompt_tail.rfind(self.begin) > prompt_tail.rfind(self.end)
+        """The template has written the beginning: the answer starts inside. It is the last that a
+        prompt has: further up, the word is one of the client's text."""
+        return prompt_tail.rstrip().endswith(self.begin)
+
+    def is_open_in(self, answer: str) -> bool:
+        """Of one that goes on: it has begun with a thought, and not ended it."""
+        return answer.lstrip().startswith(self.begin) and self.end not in answer
 
 
 THOUGHT_FORMATS = (

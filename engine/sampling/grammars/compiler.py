@@ -22,13 +22,15 @@ from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled, in_short
 from engine.sampling.grammars.kept_grammars import KeptGrammars
 from engine.sampling.grammars.meter import GrammarMeter
+from engine.sampling.grammars.step_back import step_back
 
 
 class CompiledGrammar:
     """One grammar, from the moment when it was asked for. The engine's thread alone."""
 
-    def __init__(self, first: Future[LLMatcher]) -> None:
+    def __init__(self, first: Future[LLMatcher], digest: bytes = b"") -> None:
         self._first = first
+        self.digest = digest
         self._is_fine = False
         self._num_users = 0
         self.is_dear = False
@@ -79,7 +81,8 @@ class GrammarCompiler:
         self, load: Callable[[], LLTokenizer], *, clock: Clock = time.perf_counter
     ) -> None:
         """`load` is called once, at once, in the compiling thread."""
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=step_back)
+        self._begun_s: float | None = None
         self._tokenizer = self._pool.submit(load)
         self._kept: KeptGrammars[CompiledGrammar] = KeptGrammars()
         self._clock = clock
@@ -90,12 +93,18 @@ class GrammarCompiler:
         """True while something is compiled: ask again soon."""
         return not all(grammar.is_ready for grammar in self._kept)
 
+    @property
+    def under_way_s(self) -> float:
+        """For so long the one is compiled that is compiled now; 0.0: none is."""
+        begun_s = self._begun_s
+        return 0.0 if begun_s is None else self._clock() - begun_s
+
     def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Returns at once; for one request, which leaves it at its end."""
         digest = grammar.digest
         found = self._kept.get(digest)
         if found is None or found.is_lost:
-            found = CompiledGrammar(self._pool.submit(self._compile, grammar))
+            found = CompiledGrammar(self._pool.submit(self._compile, grammar), digest)
             self._kept.put(digest, found, owner=grammar.owner)
         elif found.is_ready:
             self._kept.touch(digest)
@@ -108,11 +117,20 @@ class GrammarCompiler:
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         tokenizer, began_s = self._tokenizer.result(), self._clock()
-        matcher = compiled(tokenizer, grammar)
-        bits = llguidance.numpy.allocate_token_bitmask(1, tokenizer.vocab_size)
-        llguidance.numpy.fill_next_token_bitmask(matcher, bits)  # its copies know what this finds
-        if error := matcher.get_error():
-            raise GrammarFailed(f"its grammar cannot be followed: {in_short(error)}")
+        self._begun_s = began_s
+        try:
+            matcher = _with_first_mask(compiled(tokenizer, grammar), tokenizer)
+        finally:
+            self._begun_s = None
         self.meter.num_compiled += 1
         self.meter.compile_s += self._clock() - began_s
         return matcher
+
+
+def _with_first_mask(matcher: LLMatcher, tokenizer: LLTokenizer) -> LLMatcher:
+    """Its copies know what this finds. Raises GrammarFailed."""
+    bits = llguidance.numpy.allocate_token_bitmask(1, tokenizer.vocab_size)
+    llguidance.numpy.fill_next_token_bitmask(matcher, bits)
+    if error := matcher.get_error():
+        raise GrammarFailed(f"its grammar cannot be followed: {in_short(error)}")
+    return matcher

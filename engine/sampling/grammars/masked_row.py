@@ -16,7 +16,7 @@ Bits = npt.NDArray[np.int32]
 class MaskedRow:
     """Asked by the engine's thread; found by the maker's, until `job` is done."""
 
-    __slots__ = ("constraint", "draft", "forced", "job", "masks", "most_forced", "new")
+    __slots__ = ("begun_s", "constraint", "draft", "forced", "job", "masks", "most_forced", "new")
 
     def __init__(
         self,
@@ -39,11 +39,23 @@ class MaskedRow:
         self.forced: list[int] = []
         self.job: Future[float] | None = None
         """Ends with the seconds that it took, for all rows of it."""
+        self.begun_s = 0.0
+        """When its job was asked for, by the clock of who asked."""
 
     @property
     def is_done(self) -> bool:
         """Whether what was found may be read."""
         return self.job is not None and self.job.done()
+
+    @property
+    def is_handed_back(self) -> bool:
+        """Once done: others of its job took long, and this one was not looked at."""
+        return not self.masks and self.constraint.error is None
+
+    @property
+    def is_whole(self) -> bool:
+        """Once done: there is a mask behind each token of its draft."""
+        return len(self.masks) == 1 + len(self.draft)
 
     @property
     def tensors(self) -> list[torch.Tensor]:

@@ -3,20 +3,19 @@
     begin -> quick rows in one job | watched rows, each a job of its own
           -> the engine waits for jobs as long as a step may (engine/step/masking.py)
 
-A job that takes long is looked into: its rows are watched from the next mask on. A watched row is
-made by itself, in one of two other threads, and timed by the processor time of its thread, which a
-busy machine does not lengthen; one that is cheap goes back. So a dear grammar holds up others of a
-job once, and never those without one. A mask, or an answer, that takes too much of a core ends.
+A job that takes long ends there: rows that are not made yet are handed back, to be begun again,
+and those that took long are watched from then on, with all of the same grammar that were behind
+them. A watched row is made by itself, in one of two other threads, and timed by the processor time
+of its thread, which a busy machine does not lengthen; one that is cheap goes back. So a dear
+grammar holds up others of a job once, by one row of it, and never those without one. A mask, or an
+answer, that takes too much of a core ends.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from threading import get_native_id
 
 import llguidance.numpy
 import numpy as np
@@ -26,6 +25,7 @@ from cluster.deadline import Clock
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import Bits, MaskedRow
 from engine.sampling.grammars.meter import GrammarMeter
+from engine.sampling.grammars.step_back import step_back
 from kernels.reference.mask_logits import num_words
 
 MASK_BUDGET_S = 0.05
@@ -34,13 +34,12 @@ tokens), one of the usual tokens 0.01."""
 ANSWER_BUDGET_S, TOKEN_BUDGET_S = 1.0, 0.002
 """Of a core, for all masks of an answer that were timed: so much, and so much for each token."""
 LONG_S = 0.01
-"""A job that took longer is looked into."""
+"""A job that took longer does not go on."""
 DEAR_S = 0.002
-"""A mask that took so much of a core is dear: its grammar's answers are watched."""
+"""A mask that took so much of a core is dear: its grammar's answers are watched. Of a job that took
+long, rows that took so long."""
 NUM_WATCHERS = 2
 """Threads: a dear mask does not keep all others waiting that are watched."""
-WATCHER_NICENESS = 5
-"""More than the engine's own."""
 MAX_THREADS = 8
 _ALL = -1
 _WORD_BITS = 32
@@ -67,16 +66,18 @@ class MaskMaker:
         self._clock, self._row_clock = clock, row_clock
         self._quick = ThreadPoolExecutor(1, thread_name_prefix="masks")
         self._watchers = ThreadPoolExecutor(
-            NUM_WATCHERS, thread_name_prefix="watched-masks", initializer=_step_back
+            NUM_WATCHERS, thread_name_prefix="watched-masks", initializer=step_back
         )
         self._num_threads = min(MAX_THREADS, num_threads)
         self._executor = LLExecutor(self._num_threads)
+        self._at_once = 1 if self._num_threads == 1 else 2 * self._num_threads
 
     def begin(self, rows: Sequence[MaskedRow]) -> None:
-        """Rows of different constraints, none of which has another that is not done."""
+        """Rows of different constraints, none of which has another that is not done. Some may be
+        handed back (`MaskedRow.is_handed_back`)."""
         quick = list[MaskedRow]()
         for row in rows:
-            if row.constraint.is_watched:
+            if row.constraint.is_watched and not row.draft:
                 row.job = self._watchers.submit(self._watch, row)
             else:
                 quick.append(row)
@@ -91,8 +92,23 @@ class MaskMaker:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _make(self, rows: list[MaskedRow]) -> float:
-        """In the thread of masks."""
-        began_s = self._clock()
+        """In the thread of masks; looks at the clock between rows."""
+        began_s = last_s = self._clock()
+        slow = list[MaskedRow]()
+        for start in range(0, len(rows), self._at_once):
+            part = rows[start : start + self._at_once]
+            self._make_part(part)
+            now_s = self._clock()
+            if now_s - last_s > DEAR_S:
+                slow += part
+            last_s = now_s
+            if now_s - began_s > LONG_S:
+                _watch_all_like(slow, rows[start + len(part) :])
+                break
+        self._meter.note_masks(sum(len(row.masks) for row in rows), last_s - began_s)
+        return last_s - began_s
+
+    def _make_part(self, rows: list[MaskedRow]) -> None:
         for row in rows:
             if not row.draft:
                 row.constraint.catch_up(row.new)
@@ -100,12 +116,6 @@ class MaskMaker:
             self._fill(sound)
         for row in rows:
             row.constraint.check()
-        took_s = self._clock() - began_s
-        if took_s > LONG_S:
-            for row in rows:
-                row.constraint.is_watched = True
-        self._meter.note_masks(sum(len(row.masks) for row in rows), took_s)
-        return took_s
 
     def _fill(self, rows: list[MaskedRow]) -> None:
         drafted = [row for row in rows if row.draft]
@@ -187,12 +197,14 @@ class MaskMaker:
             )
 
 
-def _step_back() -> None:
-    """The calling thread's, behind those that compute: dear masks take what they leave."""
-    thread_id = get_native_id()
-    with suppress(OSError):  # a thread that may not is no slower for it
-        niceness = os.getpriority(os.PRIO_PROCESS, thread_id)
-        os.setpriority(os.PRIO_PROCESS, thread_id, min(19, niceness + WATCHER_NICENESS))
+def _watch_all_like(slow: list[MaskedRow], behind: list[MaskedRow]) -> None:
+    """Rows that took long, and those behind them that are likely to."""
+    grammars = {row.constraint.grammar for row in slow} - {None}
+    for row in behind:
+        if row.constraint.grammar in grammars:
+            row.constraint.is_watched = True
+    for row in slow:
+        row.constraint.is_watched = True
 
 
 def only_token(mask: Bits) -> int | None:

@@ -33,7 +33,8 @@ TOOL_CALLS = "tool_calls"
 
 class ParsedChatShape(ChatShape):
     """A ChatShape with a parser for each choice. `tells_thoughts`: else they are left out.
-    `call_reason`: the finish reason of an answer that calls."""
+    `call_reason`: the finish reason of an answer that calls. `is_thinking`: it goes on with a
+    message that does."""
 
     def __init__(
         self,
@@ -44,13 +45,14 @@ class ParsedChatShape(ChatShape):
         prompt_logprobs: int | None,
         tells_thoughts: bool = True,
         call_reason: str = TOOL_CALLS,
+        is_thinking: bool = False,
         draw: UniqueHex = unique_hex,
     ) -> None:
         super().__init__(tokenizer, logprobs=logprobs, prompt_logprobs=prompt_logprobs)
         self._parsing = parsing
         self._tells_thoughts = tells_thoughts
         self._call_reason = call_reason
-        self._is_thinking = False
+        self._is_thinking = is_thinking
         self._parsers: dict[int, AnswerParser] = {}
         self._draw = draw
         self._thoughts = None if parsing.thoughts is None else ThoughtTokens()
@@ -62,7 +64,8 @@ class ParsedChatShape(ChatShape):
 
     def starts_after(self, token_ids: Sequence[int]) -> None:
         """See AnswerShape."""
-        self._is_thinking = opens_thought(self._parsing.thoughts, token_ids, self._tokenizer)
+        if opens_thought(self._parsing.thoughts, token_ids, self._tokenizer):
+            self._is_thinking = True
 
     def chunk(self, index: int, delta: TextDelta, *, first: bool) -> ChatChunkChoice | None:
         """See AnswerShape."""

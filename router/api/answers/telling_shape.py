@@ -50,8 +50,12 @@ class TellingShape(ParsedChatShape):
         tokenizer: Tokenizer,
         parsing: Parsing,
         make: Callable[[Envelope, Parsing], Telling],
+        *,
+        is_thinking: bool = False,
     ) -> None:
-        super().__init__(tokenizer, parsing, logprobs=False, prompt_logprobs=None)
+        super().__init__(
+            tokenizer, parsing, logprobs=False, prompt_logprobs=None, is_thinking=is_thinking
+        )
         self._make = make
 
     def telling(self, envelope: Envelope) -> Telling:

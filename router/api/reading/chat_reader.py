@@ -19,7 +19,7 @@ from router.api.reading.plan import Plan
 from router.api.reading.prompts import kept_tokens
 from router.api.reading.rendering import rendering_of
 from router.api.reading.schema import ChatRequest
-from router.api.reading.talk import parsing_of, talk_of
+from router.api.reading.talk import continues_thought, parsing_of, talk_of
 from router.api.reading.tool_kinds import compact, kept_bytes
 from router.api.reading.tools import check_choice, checked_tools
 from router.api.reading.unsupported import check_chat
@@ -46,6 +46,8 @@ class _Rest(msgspec.Struct, frozen=True):
 
     request: ChatRequest
     form: CallGrammars | None
+    in_thought: bool
+    """Its last message, which the answer goes on with, has begun one."""
 
 
 _REST_DECODER = msgspec.json.Decoder(_Rest)
@@ -65,7 +67,9 @@ class ChatReader:
         """See BodyReader."""
         request, ignored = self._checked(body)
         prompts = (self._prompt(request),)
-        plan = self._plan(request, prompts, called_form(request, self._model))
+        in_thought = continues_thought(request, self._model)
+        form = called_form(request, self._model)
+        plan = self._plan(request, prompts, form, in_thought=in_thought)
         return msgspec.structs.replace(plan, ignored=ignored) if ignored else plan
 
     def split(self, body: bytes) -> SplitBody:
@@ -73,13 +77,15 @@ class ChatReader:
         request, ignored = self._checked(body)
         prompts = (self._prompt(request),)
         form = called_form(request, self._model)
+        in_thought = continues_thought(request, self._model)
         tools = self._model.manners.tools
         with_types = tools is not None and tools.types_values
         request.messages, request.tools = [], compact(request.tools, with_types=with_types)
-        plan = self._plan(request, (), form)  # what is wrong beside the prompts is refused by name
+        # what is wrong beside the prompts is refused by name
+        plan = self._plan(request, (), form, in_thought=in_thought)
         limited = (plan.wishes.prediction, form)  # by limits of their own
         num_limited = kept_bytes(request.tools) + len(msgspec.json.encode(limited))
-        rest = msgspec.json.encode(_Rest(request, form))
+        rest = msgspec.json.encode(_Rest(request, form, in_thought))
         return SplitBody(rest, prompts, ignored=ignored, num_limited_bytes=num_limited)
 
     def shape_again(self, sampling: SamplingParams) -> ChatShape:
@@ -90,7 +96,7 @@ class ChatReader:
     def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
         """See BodyReader."""
         left = decode(rest, _REST_DECODER)
-        return self._plan(left.request, tuple(prompts), left.form)
+        return self._plan(left.request, tuple(prompts), left.form, in_thought=left.in_thought)
 
     def _decoded(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
         """Not looked at yet."""
@@ -121,12 +127,18 @@ class ChatReader:
         )
 
     def _plan(
-        self, request: ChatRequest, prompts: tuple[Prompt, ...], form: CallGrammars | None
+        self,
+        request: ChatRequest,
+        prompts: tuple[Prompt, ...],
+        form: CallGrammars | None,
+        *,
+        in_thought: bool,
     ) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)
         prompt_logprobs = sampling.prompt_logprobs_of(request)
         parsing = self._parsing(request)
         forms = forms_of(request, self._model, form)
+        starting = forms.in_thought if in_thought and forms.in_thought else forms.plain
         return Plan(
             prompts=prompts,
             wishes=Wishes(
@@ -135,7 +147,7 @@ class ChatReader:
                     self._model.defaults,
                     logprobs=logprobs,
                     prompt_logprobs=prompt_logprobs,
-                    form=forms.plain,
+                    form=starting,
                 ),
                 num_best=sampling.num_best_of(request),
                 tells_logprobs=logprobs is not None,
@@ -152,7 +164,7 @@ class ChatReader:
                 prediction=predicted_text(request.prediction) if request.prediction else None,
             ),
             timeout_s=request.timeout_s,
-            shape=self._shape(request, parsing, logprobs, prompt_logprobs),
+            shape=self._shape(request, parsing, logprobs, prompt_logprobs, in_thought=in_thought),
             options=sampling.answer_options_of(request),
             id_prefix="chatcmpl",
         )
@@ -189,6 +201,8 @@ class ChatReader:
         parsing: Parsing | None,
         logprobs: int | None,
         prompt_logprobs: int | None,
+        *,
+        in_thought: bool,
     ) -> ChatShape:
         tokenizer, tells = self._model.tokenizer, logprobs is not None
         if parsing is None:
@@ -200,4 +214,5 @@ class ChatReader:
             prompt_logprobs=prompt_logprobs,
             tells_thoughts=request.include_reasoning is not False,
             call_reason=TOOL_CALLS if named_in(request) is None else _NAMED,
+            is_thinking=in_thought,
         )

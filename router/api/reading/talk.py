@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cluster.errors import InvalidRequest
-from router.api.reading.chat_messages import extras_of
+from router.api.reading.chat_messages import extras_of, to_pairs
 from router.api.reading.schema import ChatRendering, ChatRequest
 from router.api.reading.tool_kinds import kinds_of
 from router.api.reading.tools import as_given, check_model_calls, offered
@@ -50,6 +50,15 @@ def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
         kinds=kinds_of(functions),
         only_first_call=request.parallel_tool_calls is False,
     )
+
+
+def continues_thought(request: ChatRequest, model: ServedModel) -> bool:
+    """The answer goes on with a last message whose thought is not at its end."""
+    thoughts = model.manners.thoughts
+    if thoughts is None or not request.continue_final_message:
+        return False
+    [(_, text)] = to_pairs(request.messages[-1:])
+    return thoughts.is_open_in(text)
 
 
 def thinks_first(request: ChatRequest) -> bool:

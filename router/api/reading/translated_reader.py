@@ -37,9 +37,15 @@ class TranslatedReader(ChatReader):
         raise InvalidRequest("no stream of this path is resumable", param="last_event_id")
 
     def _plan(
-        self, request: ChatRequest, prompts: tuple[Prompt, ...], form: CallGrammars | None
+        self,
+        request: ChatRequest,
+        prompts: tuple[Prompt, ...],
+        form: CallGrammars | None,
+        *,
+        in_thought: bool,
     ) -> Plan:
-        plan = super()._plan(request, prompts, form)
+        plan = super()._plan(request, prompts, form, in_thought=in_thought)
         parsing = parsing_of(request, self._model) or Parsing()
-        shape = TellingShape(self._model.tokenizer, parsing, self._telling(request))
+        make, tokenizer = self._telling(request), self._model.tokenizer
+        shape = TellingShape(tokenizer, parsing, make, is_thinking=in_thought)
         return msgspec.structs.replace(plan, shape=shape, id_prefix=self.id_prefix)

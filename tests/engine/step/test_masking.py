@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 
 from engine.contract.commands import Submit
+from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
+from engine.step.mask_rows import STUCK_S
 from engine.step.mask_waits import MaskWaits
+from engine.step.step_health import EngineBroken
 from tests.engine.sampling.grammars.grammar_engine import request
-from tests.engine.step.engine_scenario import VirtualClock
-from tests.engine.step.test_grammar_drafts import body_of, plain_engine
+from tests.engine.sampling.grammars.late_masks import late_masks
+from tests.engine.step.engine_scenario import VirtualClock, check
+from tests.engine.step.test_grammar_drafts import (
+    answers,
+    body_of,
+    drafting_engine,
+    plain_engine,
+    predicted,
+)
 
 
 class Endless:
@@ -68,6 +79,56 @@ def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watche
     assert given == [1] * 5  # the one without a grammar
     assert sum(waited_s) == pytest.approx(0.0 if is_watched else 0.004)
     assert engine.is_compiling
+
+
+def test_a_mask_that_is_never_made_ends_the_engine() -> None:
+    engine, clock = plain_engine(), VirtualClock()
+    engine.masking._clock = clock
+    engine.apply(Submit(body_of("person")))
+    late_masks(engine, lambda row: True)
+    while not engine.masking._missed:
+        engine.step()
+    clock.now_s += STUCK_S - 1.0
+    engine.step()
+    clock.now_s += 2.0
+    with pytest.raises(EngineBroken, match=r"a mask of the grammar [0-9a-f]{16} was not made"):
+        engine.step()
+
+
+def test_rows_that_are_handed_back_are_begun_again() -> None:
+    bodies = [body_of("person", f"r{i}", max_tokens=8, seed=i) for i in range(4)]
+    expected, _ = answers(plain_engine(), bodies)
+    engine = plain_engine()
+    maker = late_masks(engine, lambda row: False)
+    maker._clock = count(step=0.02).__next__  # each mask takes long: no job makes two
+    found, _ = answers(engine, bodies)
+    assert [done.tokens for done in found] == [done.tokens for done in expected]
+
+
+def test_a_sequence_is_held_until_a_walk_that_nobody_waits_for_has_ended() -> None:
+    """Its matcher is used by one job at a time."""
+    asked, [plain] = predicted([body_of("person", temperature=1.0)])
+    engine, walks = drafting_engine(), list[MaskedRow]()
+
+    def is_late(row: MaskedRow) -> bool:
+        if row.draft:
+            walks.append(row)
+        return bool(row.draft)
+
+    masks = late_masks(engine, is_late)
+    done = {asked[0].request_id: Completion()}
+    engine.apply(Submit(asked[0]))
+    while not walks:
+        collect(engine.step(), done)
+    given = done["a"].token_ids()
+    for _ in range(5):
+        collect(engine.step(), done)
+        check(engine)
+    assert len(walks) == 1 and done["a"].token_ids() == given and engine.is_compiling
+    while not done["a"].ended:
+        masks.arrive()
+        collect(engine.step(), done)
+    assert done["a"].tokens == plain.tokens
 
 
 def test_nobody_waits_where_no_request_has_a_grammar(monkeypatch: pytest.MonkeyPatch) -> None:

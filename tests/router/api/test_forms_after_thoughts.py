@@ -69,6 +69,43 @@ async def test_a_thought_that_the_prompt_has_begun_is_ended_before_the_form() ->
     assert accepts(grammar, f"Hm.\n</think>\n\n{FORM}") and not accepts(grammar, FORM)
 
 
+async def test_a_word_of_thoughts_in_a_clients_text_begins_none() -> None:
+    messages: Any = [{"role": "user", "content": "What does <think> mean?"}]
+    async with asking("It marks a thought.") as (client, _):
+        answer = await client.chat.completions.create(model=MODEL, messages=messages)
+    message = answer.choices[0].message
+    assert message.content == "It marks a thought."
+    assert "reasoning_content" not in (message.model_extra or {})
+    async with asking(FORM) as (client, front):
+        form = await client.chat.completions.parse(
+            model=MODEL, messages=messages, response_format=Trip
+        )
+    assert form.choices[0].message.content == FORM
+    grammar = front.source.requests[0].sampling.grammar
+    assert grammar is not None and accepts(grammar, FORM)
+
+
+@pytest.mark.parametrize("length", [1, 10_000])  # the second is read elsewhere
+async def test_an_answer_that_goes_on_with_a_thought_is_one_until_it_ends(length: int) -> None:
+    begun: Any = [*ASK, {"role": "assistant", "content": "<think>Let me" + " see" * length}]
+    wishes = {"extra_body": {"continue_final_message": True, "add_generation_prompt": False}}
+    async with asking(f" now.</think>{FORM}") as (client, front):
+        answer = await client.chat.completions.parse(
+            model=MODEL, messages=begun, response_format=Trip, **wishes
+        )
+    message = answer.choices[0].message
+    assert message.content == FORM
+    assert (message.model_extra or {})["reasoning_content"].strip() == "now."
+    grammar = front.source.requests[0].sampling.grammar
+    assert grammar is not None and not accepts(grammar, FORM)
+    ended: Any = [*ASK, {"role": "assistant", "content": "<think>I see.</think>\n"}]
+    async with asking(FORM) as (client, _):
+        answer = await client.chat.completions.parse(
+            model=MODEL, messages=ended, response_format=Trip, **wishes
+        )
+    assert answer.choices[0].message.content == FORM
+
+
 @pytest.mark.parametrize(
     ("thinks", "wishes"),
     [("<think></think>", {"reasoning_format": "none"}), ("", {})],

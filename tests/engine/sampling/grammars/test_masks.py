@@ -17,6 +17,8 @@ from engine.sampling.grammars.kept_grammars import MAX_KEPT
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.sampling.grammars.meter import GrammarMeter
+from engine.step.mask_rows import check_compiles
+from engine.step.step_health import EngineBroken
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import (
     card,
@@ -169,9 +171,47 @@ def test_an_end_of_the_answer_is_forced_and_not_fed() -> None:
     assert forcing.constraint.num_fed == 1
 
 
-def test_a_job_that_took_long_is_looked_into_and_the_slow_row_ends_alone() -> None:
+def test_a_job_that_takes_long_hands_back_what_is_not_made_and_watches_what_is_like_it() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
-    maker = masks(clock=ScriptedClock(0, 0.2), row_clock=ScriptedClock(0, 0.001, 0, 0.07))
+    maker = masks(clock=ScriptedClock(0, 0.001, 0.03))
+    follow = [constraint(compiler, grammar) for grammar in (NO, YES, NO, YES, YES)]
+    asked = [row(each, []) for each in follow]
+    made(maker, asked)
+    assert [each.is_handed_back for each in asked] == [False, False, True, True, True]
+    assert [each.is_watched for each in follow] == [False, True, False, True, True]
+    again = [row(each, []) for each in follow[2:]]
+    made(maker, again)
+    assert all(len(each.masks) == 1 for each in again)
+
+
+def test_a_draft_is_never_walked_by_watchers() -> None:
+    """They make one mask alone: what follows would be drawn from any token."""
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
+    answer = text_tokenizer().encode('{"name": "Ada Lovelace"')
+    follows = constraint(compiler, PERSON)
+    made(maker, [row(follows, answer[:2])])
+    follows.is_watched = True  # as something else may find before it is begun
+    walk = row(follows, answer[:2], draft=answer[2:])
+    made(maker, [walk])
+    assert walk.is_whole and len(walk.masks) == len(answer) - 1
+
+
+def test_for_how_long_a_grammar_is_compiled_is_known() -> None:
+    clock = ScriptedClock()
+    compiler = GrammarCompiler(grammar_tokenizer, clock=clock)
+    assert compiler.under_way_s == 0.0
+    compiler._begun_s = 0.0
+    clock._now_s = 31.0
+    with pytest.raises(EngineBroken, match="not compiled in 30 s"):
+        check_compiles(compiler)
+    compiler._begun_s = None
+    compiler.compile(YES).start()
+    check_compiles(compiler)
+
+
+def test_a_slow_row_of_a_job_ends_alone() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    maker = masks(clock=ScriptedClock(0, 0.005, 0.2), row_clock=ScriptedClock(0, 0.001, 0, 0.07))
     follow = [constraint(compiler, grammar) for grammar in (YES, NO)]
     made(maker, [row(each, []) for each in follow])
     assert [each.is_watched for each in follow] == [True, True]

@@ -1,0 +1,53 @@
+"""What is asked of the maker of masks for a sequence, and for how long it may owe an answer."""
+
+from __future__ import annotations
+
+from engine.sampling.grammars.compiler import GrammarCompiler
+from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.masked_row import MaskedRow
+from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.requests.lifecycle import SequenceState
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
+from engine.step.step_health import EngineBroken
+
+STUCK_S = 30.0
+"""What takes longer does not end: a grammar that was tried compiles in 0.2 s of a core, a dear mask
+takes 0.05 s of one, and waits for others."""
+
+
+def is_masked(request: Request) -> bool:
+    """Tokens of it are chosen from these logits: not where a prefill worker has given them."""
+    return request.grammar is not None and (request.is_open or request.first_tokens is None)
+
+
+def row_of(request: Request, sequence: Sequence, *, is_drafted: bool) -> MaskedRow:
+    """Of its next token. `is_drafted`: with tokens that are forced, as its answer may have any."""
+    constraint = _constraint_of(request, sequence)
+    new = sequence.token_ids[sequence.num_prompt + constraint.num_known :]
+    is_drafted &= constraint.may_draft and sequence.life.state is SequenceState.DECODING
+    most = request.params.max_tokens - sequence.num_generated - 1
+    return MaskedRow(constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most) if is_drafted else 0)
+
+
+def check_alive(oldest: MaskedRow, now_s: float) -> None:
+    """Of the row that was begun first of those under way. Raises EngineBroken where its thread
+    does not come back: nobody else is given masks there."""
+    if oldest.job is None or oldest.job.done() or now_s - oldest.begun_s < STUCK_S:
+        return
+    grammar = oldest.constraint.grammar
+    name = "" if grammar is None else f" {grammar.digest.hex()[:16]}"
+    raise EngineBroken(f"a mask of the grammar{name} was not made in {STUCK_S:.0f} s")
+
+
+def check_compiles(grammars: GrammarCompiler) -> None:
+    """Raises EngineBroken where one is compiled without end: all others wait behind it."""
+    if grammars.under_way_s >= STUCK_S:
+        raise EngineBroken(f"a grammar was not compiled in {STUCK_S:.0f} s")
+
+
+def _constraint_of(request: Request, sequence: Sequence) -> Constraint:
+    if sequence.constraint is None:
+        assert request.grammar is not None, "only rows with a grammar are masked"
+        sequence.constraint = Constraint(request.grammar.start(), request.grammar)
+    return sequence.constraint
