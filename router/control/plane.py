@@ -162,7 +162,7 @@ class FleetPlane:
             sessions=Sessions(world, self._background, self._adapters),
             time=time,
         )
-        self.adapters = FleetAdapters(fleet)
+        self.adapters = FleetAdapters(fleet, world.clock)
         return fleet
 
     def _vllm_fleet(self, options: RouterOptions, fronted: FrontedModel | None) -> VllmFleet | None:
@@ -209,6 +209,7 @@ class FleetPlane:
     def _new_sending(self, estimates: Estimates) -> Sending:
         return Sending(
             fleet=self.fleet,
+            adapters=self.adapters,
             index=self._index,
             desk=self.desk,
             estimates=estimates,

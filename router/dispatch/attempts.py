@@ -141,6 +141,10 @@ class Attempts:
         """True when the next worker may have to come first."""
         return self._last_error is None or self._may_wait(self._last_error)
 
+    def computed_by(self, adapter: str) -> None:
+        """By the adapter of that digest from now on."""
+        self._adapter = adapter
+
     def sent(self, worker: WorkerKey) -> None:
         """The request goes there."""
         if self._last_error is not None and not self._is_free(self._last_error):

@@ -35,6 +35,7 @@ from router.dispatch.in_flight import Admitted, InFlight
 from router.dispatch.journey import Journey
 from router.dispatch.last_word import summed_up, summed_up_alone
 from router.dispatch.leaving import Others
+from router.dispatch.newest_version import in_newest_version
 from router.dispatch.outlook import Outlook
 from router.dispatch.preemption import GaveWay
 from router.dispatch.reception import Reception
@@ -70,6 +71,7 @@ class Dispatcher:
     ) -> None:
         self._lines = lines
         self._fleet = fleet = sending.fleet
+        self._adapters = sending.adapters
         self._estimates = sending.estimates
         self._metrics = metrics = sending.metrics
         self._decisions = sending.decisions
@@ -182,6 +184,8 @@ class Dispatcher:
         request, attempts = journey.request, journey.attempts
         try:
             await self._fleet.wait_for_decode(request.limits.to_first_token, request.pooling)
+            if request.adapter is not None:
+                request = await in_newest_version(journey, self._fleet, self._adapters)
             decision = self._desk.decide(request, attempts.excluded, journey.hold)
         except (ContextTooLong, NoWorker) as error:  # where it has been it was right
             raise attempts.last_error or error from None

@@ -288,7 +288,7 @@ class Journey:
         keeper, pairing_key = self.request.keeper, self.attempts.pairing_key
         if keeper is not None and pairing_key is not None and self.request.first_part is None:
             num_cached = 0 if self.cost is None else self.cost.cached_tokens
-            first_part = FirstPart(pairing_key, num_cached)
+            first_part = FirstPart(pairing_key, num_cached, self._sent.adapter_digest)
             keeper.begun(first_part, self._sent.sampling.max_tokens)
 
     def _resume(self, worker: WorkerKey, cause: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from router.dispatch.routing import RoutingDesk
+from router.fleet.adapters import FleetAdapters
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
@@ -17,6 +18,7 @@ class Sending:
     """Of one router, for all of its requests."""
 
     fleet: Fleet
+    adapters: FleetAdapters
     index: PrefixIndex
     desk: RoutingDesk
     estimates: Estimates

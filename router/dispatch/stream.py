@@ -45,6 +45,8 @@ class FirstPart:
     """Only workers of this one would go on with the same tokens."""
     cached_tokens: int
     """Of the prompt, as the client is told."""
+    adapter_digest: str = ""
+    """Of the version that computes it; empty: the model alone."""
 
 
 class AnswerKeeper(Protocol):
@@ -112,7 +114,8 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pool: PoolWish | None = None
     """None: tokens are wanted. Else `sampling.max_tokens` is 0, and a prefill worker answers."""
     adapter: Adapter | None = None
-    """That very version computes it, prompt and answer; None: the model alone."""
+    """That very version computes it, prompt and answer; until it is sent, what its name stands for
+    may change. None: the model alone."""
 
     @cached_property
     def packed(self) -> bytes:

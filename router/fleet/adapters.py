@@ -1,54 +1,76 @@
 """Which adapters the fleet has, by the names that clients ask for.
 
-A name may stand for different versions while workers load a new one, each at its own time. New
-requests get the one that most workers have that could answer them, of equals the one that came
-later; a request that has begun goes on with its own. Decode workers answer with text, prefill
+A name may stand for different versions while workers load a new one, each at its own time. Requests
+get the one that most workers have that could answer them when they are sent, of equals the one that
+came later; one that has begun goes on with its own. Decode workers answer with text, prefill
 workers that pool with embeddings and scores.
+
+A name is gone once a worker that had it says that it has it no more. Where all that had it have
+left instead, it is still a model for a while: its requests wait for a worker, as the base model's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
 
 from cluster.adapter import Adapter
-from cluster.identity import Role
+from cluster.deadline import Clock
+from cluster.identity import Role, WorkerKey
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
+
+REMEMBERED_S: Final = 600.0
+"""Of a name whose workers have all left: longer than one takes to start anew and load its model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A name whose workers have all left."""
+
+    adapter: Adapter
+    until_s: float
 
 
 class FleetAdapters:
     """Of one router. From the event loop; looks anew when the fleet has changed."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock) -> None:
         self._fleet = fleet
-        self._of_text = _Versions()
-        self._of_pooling = _Versions()
+        self._of_text = _Versions(clock)
+        self._of_pooling = _Versions(clock)
         self._is_current = False
         fleet.changes.watch(self._forget)
 
     def find(self, name: str) -> Adapter | None:
-        """What a new request for text by that name gets; None: no decode worker that takes work has
-        it."""
+        """What the name stands for, asked for text; None: for nothing. Whether a worker is there
+        that has it, a request finds out when it is sent."""
+        self._look()
+        return self._of_text.chosen.get(name) or self._of_text.lately().get(name)
+
+    def offered(self, name: str) -> Adapter | None:
+        """What a request for text by that name is sent with; None: no decode worker that takes work
+        has it."""
         self._look()
         return self._of_text.chosen.get(name)
 
     def find_pooling(self, name: str) -> Adapter | None:
-        """The same for an embedding or a score, of prefill workers that pool."""
+        """As `offered`, for an embedding or a score, of prefill workers that pool."""
         self._look()
         return self._of_pooling.chosen.get(name)
 
     def all(self) -> list[Adapter]:
         """By name."""
         self._look()
-        known = self._of_pooling.chosen | self._of_text.chosen
+        known = self._of_text.lately() | self._of_pooling.chosen | self._of_text.chosen
         return [known[name] for name in sorted(known)]
 
     def _look(self) -> None:
         if not self._is_current:
             self._is_current = True
             self._of_text.look(self._fleet.open(Role.DECODE))
-            self._of_pooling.look(i for i in self._fleet.open(Role.PREFILL) if i.pooling)
+            self._of_pooling.look([i for i in self._fleet.open(Role.PREFILL) if i.pooling])
 
     def _forget(self) -> None:
         self._is_current = False
@@ -57,13 +79,18 @@ class FleetAdapters:
 class _Versions:
     """Of those that could answer one kind of request."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.chosen: dict[str, Adapter] = {}
         self._first_seen: dict[Adapter, int] = {}
         self._num_seen = 0
+        self._holders: dict[str, set[WorkerKey]] = {}
+        """By name: at the last look."""
+        self._left: dict[str, _Left] = {}
 
-    def look(self, members: Iterable[FleetMember]) -> None:
+    def look(self, members: list[FleetMember]) -> None:
         """What they have now."""
+        self._note_left(members)
         held = Counter(item.adapter for member in members for item in member.state.adapters)
         seen = {adapter: at for adapter, at in self._first_seen.items() if adapter in held}
         for adapter in held:
@@ -74,3 +101,23 @@ class _Versions:
         self.chosen = {}
         for adapter in sorted(held, key=lambda each: (held[each], seen[each])):
             self.chosen[adapter.name] = adapter
+
+    def lately(self) -> dict[str, Adapter]:
+        """Names whose workers have all left, a while ago at most."""
+        now_s = self._clock()
+        self._left = {name: left for name, left in self._left.items() if now_s < left.until_s}
+        return {name: left.adapter for name, left in self._left.items()}
+
+    def _note_left(self, members: list[FleetMember]) -> None:
+        """Which names have no worker any more, and for want of workers only."""
+        holders: dict[str, set[WorkerKey]] = {}
+        for member in members:
+            for item in member.state.adapters:
+                holders.setdefault(item.adapter.name, set()).add(member.key)
+        there = {member.key for member in members}
+        for name in self._holders.keys() - holders.keys():
+            if not self._holders[name] & there:
+                self._left[name] = _Left(self.chosen[name], self._clock() + REMEMBERED_S)
+        for name in holders:
+            self._left.pop(name, None)
+        self._holders = holders

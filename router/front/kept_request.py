@@ -16,7 +16,7 @@ from router.front.served_model import ServedModel
 from router.resume.record import Record
 from router.tenants.tenant import Tenant
 
-VERSION = 3
+VERSION = 4
 """Of what is written of an answer, its record too (router/resume/record.py): raise it with either.
 Routers of two versions share a store while a fleet is updated."""
 
@@ -40,7 +40,7 @@ class KeptRequest(msgspec.Struct, frozen=True, array_like=True):
     keep_tokens: bool
     text: TextOptions
     adapter: Adapter | None
-    """That very version goes on with it."""
+    """As it was asked for: once it has begun, the version that began it goes on with it."""
 
     @classmethod
     def of(
@@ -80,6 +80,9 @@ class KeptRequest(msgspec.Struct, frozen=True, array_like=True):
     ) -> RoutedRequest:
         """As it goes on. Once it has begun its length is what its first worker had room for."""
         sampling, is_default_length = self.sampling, self.is_default_length
+        adapter, first_part = self.adapter, record.first_part
+        if adapter is not None and first_part is not None:
+            adapter = Adapter(adapter.name, first_part.adapter_digest)
         if record.max_tokens is not None:
             sampling = msgspec.structs.replace(sampling, max_tokens=record.max_tokens)
             is_default_length = False
@@ -94,8 +97,8 @@ class KeptRequest(msgspec.Struct, frozen=True, array_like=True):
             expected_tokens=self.expected_tokens,
             tenant_salt=self.tenant_salt,
             limits=limits,
-            first_part=record.first_part,
-            adapter=self.adapter,
+            first_part=first_part,
+            adapter=adapter,
         )
 
 

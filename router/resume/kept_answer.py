@@ -68,7 +68,9 @@ class KeptAnswer:
 
     def begun(self, first_part: FirstPart, max_tokens: int) -> None:
         """See AnswerKeeper."""
-        self._news.append(Begun(first_part.pairing_key, first_part.cached_tokens, max_tokens))
+        part = first_part
+        begun = Begun(part.pairing_key, part.cached_tokens, max_tokens, part.adapter_digest)
+        self._news.append(begun)
         self.is_running = True
         self.is_kept = self._place.keep(self)
 

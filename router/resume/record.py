@@ -25,6 +25,8 @@ class Begun(msgspec.Struct, frozen=True, tag=0, array_like=True, gc=False):
     cached_tokens: int
     max_tokens: int
     """Of each choice: its worker's room, where nobody asked for a length."""
+    adapter_digest: str
+    """Of the version that makes it; empty: the model alone."""
 
 
 class Told(msgspec.Struct, frozen=True, tag=1, array_like=True, gc=False):
@@ -98,4 +100,5 @@ async def read(batches: Iterable[bytes], share: LoopShare) -> Record:
     past = PastAnswer(tuple(told), end)
     if begun is None:
         return Record(None, None, past)
-    return Record(FirstPart(begun.pairing_key, begun.cached_tokens), begun.max_tokens, past)
+    first_part = FirstPart(begun.pairing_key, begun.cached_tokens, begun.adapter_digest)
+    return Record(first_part, begun.max_tokens, past)

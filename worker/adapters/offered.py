@@ -10,6 +10,7 @@ Between the last two nobody is refused: routers that have not heard yet still se
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,9 @@ class OfferedAdapters:
         """By digest, what the engine knows: its last word."""
         self._asked: dict[str, asyncio.Future[AdapterNews]] = {}
         self.numbers = AdapterNumbers()
+        self._being_offered: Counter[str] = Counter()
+        self._num_retired: Counter[str] = Counter()
+        """By digest: how often, not counting those that `drop` was called for."""
 
     @property
     def loaded(self) -> tuple[LoadedAdapter, ...]:
@@ -69,11 +73,16 @@ class OfferedAdapters:
         cannot have it; then nothing has changed."""
         if name not in self._by_name and len(self._by_name) >= MAX_ADAPTERS:
             raise AdapterRefused(f"{MAX_ADAPTERS} adapters are loaded, which is the limit")
-        news = await self._at_engine(item)
-        if news.failure:
-            raise AdapterRefused(news.failure)
-        before = self._by_name.get(name)
-        self._by_name[name] = item
+        self._being_offered[item.digest] += 1
+        try:
+            news = await self._at_engine(item)
+            if news.failure:
+                raise AdapterRefused(news.failure)
+            before = self._by_name.get(name)
+            self._by_name[name] = item
+        finally:
+            self._being_offered -= Counter([item.digest])
+            self._retire_if_unused(item.digest)
         _log.info("an adapter is offered", name=name, digest=item.digest, rank=item.rank)
         self._count()
         self._on_change()
@@ -92,8 +101,10 @@ class OfferedAdapters:
         return True
 
     def drop(self, digest: str) -> None:
-        """It was retired a while ago: the engine lets go of it, unless it is offered again."""
-        if digest in self._known and not self._is_used(digest):
+        """It was retired a while ago: the engine lets go of it, unless it is offered again, or is
+        about to be, or was retired once more since."""
+        self._num_retired -= Counter([digest])
+        if self._is_idle(digest) and not self._num_retired[digest]:
             del self._known[digest]
             self._count(unloaded=1)
             self._send(UnloadAdapter(digest))
@@ -151,6 +162,8 @@ class OfferedAdapters:
         if asked is None:
             asked = asyncio.get_running_loop().create_future()
             self._asked[item.digest] = asked
+            # who asked may have left before the engine answers
+            asked.add_done_callback(lambda _: self._retire_if_unused(item.digest))
             self._send(
                 LoadAdapter(
                     digest=item.digest,
@@ -162,8 +175,14 @@ class OfferedAdapters:
         return await asyncio.shield(asked)
 
     def _retire_if_unused(self, digest: str) -> None:
-        if not self._is_used(digest):
+        if self._is_idle(digest):
+            self._num_retired[digest] += 1
             self._retire(digest)
+
+    def _is_idle(self, digest: str) -> bool:
+        """The engine has it for nobody: no name, and nobody who is about to give it one."""
+        is_coming = self._being_offered[digest] > 0 or digest in self._asked
+        return digest in self._known and not (is_coming or self._is_used(digest))
 
     def _is_used(self, digest: str) -> bool:
         return any(item.digest == digest for item in self._by_name.values())

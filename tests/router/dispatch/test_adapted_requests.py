@@ -1,6 +1,7 @@
 """Requests for adapters go where their very version is, and nowhere else."""
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
@@ -9,11 +10,20 @@ from cluster.adapter import Adapter, LoadedAdapter
 from cluster.block_hash import cache_root
 from cluster.errors import NoWorker
 from cluster.generation import EngineLoad
+from cluster.identity import Role
 from cluster.membership.member import Member
 from router.control.plane import FleetPlane
-from router.dispatch.stream import RoutedRequest
+from router.dispatch.stream import ChoiceTokens, Completed, FirstPart, RoutedRequest
+from router.fleet import fleet
+from router.fleet.adapters import REMEMBERED_S, FleetAdapters
 from tests.router.dispatch_bench import collect, request, router
-from tests.router.fake_decode_worker import FakeDecodeWorker, until
+from tests.router.fake_decode_worker import (
+    FakeDecodeWorker,
+    ended_frame,
+    error_frame,
+    tokens_frame,
+    until,
+)
 from tests.router.planes import PAIRING, prefill_member
 
 ONE, NEWER, TWO = Adapter("one", "a" * 32), Adapter("one", "b" * 32), Adapter("two", "c" * 32)
@@ -23,6 +33,17 @@ async def tells(plane: FleetPlane, member: Member, *adapters: Adapter) -> None:
     """The worker's next beat."""
     told = tuple(LoadedAdapter(adapter, True) for adapter in adapters)
     assert await plane.store.beat(member.key, EngineLoad(), draining=False, adapters=told)
+
+
+async def drains(plane: FleetPlane, member: Member, adapter: Adapter) -> None:
+    told = (LoadedAdapter(adapter, True),)
+    await plane.store.beat(member.key, EngineLoad(), draining=True, adapters=told)
+
+
+async def read_into(told: list[object], plane: FleetPlane, asked: RoutedRequest) -> None:
+    async for event in plane.source.generate(asked):
+        if isinstance(event, ChoiceTokens):
+            told.append(event)
 
 
 def adapted(adapter: Adapter, request_id: str = "r1", num_tokens: int = 9) -> RoutedRequest:
@@ -122,11 +143,83 @@ async def test_workers_that_drain_offer_nothing() -> None:
     worker = FakeDecodeWorker()
     async with router(worker) as plane:
         await tells(plane, worker.member(), ONE)
+        assert plane.adapters.offered("one") == ONE
+        await drains(plane, worker.member(), ONE)
+        assert plane.adapters.offered("one") is None
+
+
+async def test_what_waits_in_the_line_while_its_name_gets_new_weights_is_sent_with_these() -> None:
+    worker = FakeDecodeWorker()
+    async with router(worker, max_running_requests=1) as plane:
+        await tells(plane, worker.member(), ONE)
+        running = asyncio.create_task(collect(plane, adapted(ONE, "r1")))
+        await until(lambda: len(worker.submitted) == 1)
+        keeper = Mock()
+        asked = structs.replace(adapted(ONE, "r2"), keeper=keeper)
+        waiting = asyncio.create_task(collect(plane, asked))
+        await until(lambda: plane.admission.num_queued == 1)
+        await tells(plane, worker.member(), NEWER)
+        worker.answer_at_once = True
+        worker.send(tokens_frame("r1", 5, last=True))
+        worker.send(ended_frame("r1"))
+        await running
+        assert isinstance((await waiting)[-1], Completed)
+        assert [each.adapter for each in worker.submitted] == [ONE.digest, NEWER.digest]
+        assert worker.submitted[1].cache_root == cache_root(PAIRING.key, "", NEWER.digest)
+        keeper.begun.assert_called_once_with(FirstPart(PAIRING.key, 0, NEWER.digest), 2)
+
+
+async def test_what_has_begun_keeps_its_version_at_other_workers_and_connections() -> None:
+    workers = [FakeDecodeWorker(f"decode-{at}") for at in (1, 2)]
+    async with router(*workers) as plane:
+        await tells(plane, workers[0].member(), ONE)
+        told: list[object] = []
+        answering = asyncio.create_task(read_into(told, plane, adapted(ONE, "r1")))
+        await until(lambda: len(workers[0].submitted) == 1)
+        workers[0].send(tokens_frame("r1", 5))
+        await until(lambda: len(told) == 1)
+        await tells(plane, workers[1].member(), ONE, NEWER)
+        await tells(plane, workers[0].member(), NEWER)
+        workers[1].answer_at_once = True
+        workers[0].send(error_frame("r1", "internal", "broken"))
+        await answering
+        assert [each.adapter for each in workers[1].submitted] == [ONE.digest]
+        part = FirstPart(PAIRING.key, 0, ONE.digest)
+        await collect(plane, structs.replace(adapted(ONE, "r2"), first_part=part))
+        assert [each.adapter for each in workers[1].submitted] == [ONE.digest] * 2
+
+
+async def test_a_name_whose_only_worker_starts_anew_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet, "NO_WORKER_GRACE_S", 60.0)
+    worker, again = FakeDecodeWorker(), FakeDecodeWorker("decode-2", answer_at_once=True)
+    async with router(worker) as plane, again:
+        await tells(plane, worker.member(), ONE)
+        assert plane.adapters.all() == [ONE]
+        await plane.store.leave(worker.member().key)
+        assert (plane.adapters.find("one"), plane.adapters.all()) == (ONE, [ONE])
+        answering = asyncio.create_task(collect(plane, adapted(ONE)))
+        await plane.store.join(again.member())
+        await until(lambda: bool(plane.fleet.ready(Role.DECODE)))
         assert plane.adapters.find("one") == ONE
-        await plane.store.beat(
-            worker.member().key,
-            EngineLoad(),
-            draining=True,
-            adapters=(LoadedAdapter(ONE, True),),
-        )
-        assert plane.adapters.find("one") is None
+        await tells(plane, again.member(), NEWER)
+        assert isinstance((await answering)[-1], Completed)
+        assert [each.adapter for each in again.submitted] == [NEWER.digest]
+
+
+async def test_a_name_whose_workers_have_left_is_forgotten_later_or_once_withdrawn() -> None:
+    now_s = 0.0
+    worker = FakeDecodeWorker()
+    async with router(worker) as plane:
+        adapters = FleetAdapters(plane.fleet, lambda: now_s)
+        await tells(plane, worker.member(), ONE, TWO)
+        assert len(adapters.all()) == 2
+        await drains(plane, worker.member(), ONE)
+        assert adapters.all() == [ONE, TWO]
+        await tells(plane, worker.member(), ONE)
+        assert (adapters.find("one"), adapters.find("two")) == (ONE, TWO)
+        await tells(plane, worker.member())
+        assert (adapters.find("one"), adapters.find("two")) == (None, TWO)
+        now_s = REMEMBERED_S
+        assert adapters.all() == []

@@ -13,7 +13,7 @@ import worker.adapters.shelf as worker_shelf
 from cluster.errors import AdapterRefused, ConfigError
 from cluster.models.adapters.files import AdapterFiles, read_adapter
 from cluster.models.card import DecoderConfig
-from cluster.process.background import Background, nothing_needed
+from cluster.process.background import Background, cancel, nothing_needed
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.contract.messages import Frame
 from tests.adapter_files import save_adapter
@@ -28,6 +28,8 @@ class PlayedWorker:
         self.told: list[LoadAdapter | UnloadAdapter] = []
         self.num_changes = 0
         self.failure = ""
+        self.is_slow = False
+        """It answers when `answer` is called."""
         self.slept: list[float] = []
         self.go_on = asyncio.Event()
         self.background = Background(nothing_needed)
@@ -43,10 +45,18 @@ class PlayedWorker:
 
     def send(self, command: LoadAdapter | UnloadAdapter) -> None:
         self.told.append(command)
-        if isinstance(command, LoadAdapter):
-            news = AdapterNews(command.digest, is_resident=True, failure=self.failure)
+        if isinstance(command, LoadAdapter) and not self.is_slow:
             loop = asyncio.get_running_loop()
-            loop.call_soon(self.shelf.heard, Frame(adapters=[news]))
+            loop.call_soon(self.answer, command.digest)
+
+    def answer(self, digest: str) -> None:
+        news = AdapterNews(digest, is_resident=True, failure=self.failure)
+        self.shelf.heard(Frame(adapters=[news]))
+
+    async def comes_to_be_asked(self, num_told: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.told) < num_told:
+                await asyncio.sleep(0)
 
     def changed(self) -> None:
         self.num_changes += 1
@@ -132,6 +142,51 @@ async def test_one_that_comes_back_in_time_is_not_let_go(
     await worker.later()
     assert worker.unloaded == []
     assert list(worker.offered) == ["other"]
+
+
+async def test_one_that_is_asked_for_again_is_not_let_go_while_the_engine_answers(
+    worker: PlayedWorker,
+) -> None:
+    digest = worker.offered["one"]
+    await worker.shelf.unload("one")
+    worker.is_slow = True
+    loading = asyncio.create_task(worker.shelf.load("one", "one"))
+    await worker.comes_to_be_asked(2)
+    await worker.later()
+    assert worker.unloaded == []
+    worker.answer(digest)
+    worker.go_on.set()  # also in the moment between the answer and the offer
+    assert await loading == digest
+    await worker.later()
+    assert (worker.offered, worker.unloaded) == ({"one": digest}, [])
+
+
+async def test_what_was_loaded_for_an_operator_who_has_left_is_let_go(worker: PlayedWorker) -> None:
+    digest = worker.offered["one"]
+    await worker.shelf.unload("one")
+    worker.is_slow = True
+    loading = asyncio.create_task(worker.shelf.load("one", "one"))
+    await worker.comes_to_be_asked(2)
+    await cancel([loading])
+    await worker.later()
+    assert worker.unloaded == []
+    worker.answer(digest)
+    await worker.later()
+    await worker.later()
+    assert worker.unloaded == [digest]
+
+
+async def test_one_that_is_unloaded_twice_is_kept_as_long_after_the_second_time(
+    worker: PlayedWorker,
+) -> None:
+    digest = worker.offered["one"]
+    await worker.shelf.unload("one")
+    await worker.shelf.load("one", "one")
+    await worker.shelf.unload("one")
+    worker.shelf.offered.drop(digest)
+    assert worker.unloaded == []
+    worker.shelf.offered.drop(digest)
+    assert worker.unloaded == [digest]
 
 
 async def test_an_unloaded_one_stays_so_until_its_files_change(

@@ -1,0 +1,37 @@
+"""A request for an adapter is computed by what its name stands for when it is sent.
+
+It may have stood in a line for longer than workers keep a version whose name they have given away.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from router.dispatch.journey import Journey
+from router.dispatch.stream import RoutedRequest
+from router.fleet.adapters import FleetAdapters
+from router.fleet.fleet import Fleet
+
+
+async def in_newest_version(
+    journey: Journey, fleet: Fleet, adapters: FleetAdapters
+) -> RoutedRequest:
+    """The request of the journey as it is to be sent. One that has begun keeps its version; one
+    whose workers have all left waits a short grace for one that has it."""
+    request = journey.request
+    if (asked := request.adapter) is None or not _may_change(journey):
+        return request
+    name = asked.name
+    deadline = request.limits.to_first_token
+    await fleet.wait_until(lambda: adapters.find(name) == adapters.offered(name), deadline)
+    newest = adapters.offered(name)
+    if newest is not None and newest != asked:
+        journey.request = msgspec.structs.replace(request, adapter=newest)
+        journey.attempts.computed_by(newest.digest)
+    return journey.request
+
+
+def _may_change(journey: Journey) -> bool:
+    """Nobody has anything of it, here or from an earlier connection."""
+    was_never_sent = journey.worker is None
+    return journey.request.first_part is None and (was_never_sent or journey.has_nothing)
