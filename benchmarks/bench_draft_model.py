@@ -3,7 +3,8 @@
     python -m benchmarks.bench_draft_model [--threads 2] [--rounds 3] [--tokens 128] [--json PATH]
 
 A target and a draft of a few of its layers are made of SmolLM2 (draft_models.py); `self` is the
-target as its own draft, which can hardly pay: what it costs to know that. Of each pair two engines,
+target as its own draft, which can hardly pay: what it costs to know that. `head` is an EAGLE-3 head
+that is right, `wrong head` the same over a target that says other things. Of each pair two engines,
 with and without, take turns. All answers are compared: a token that differs is an error. Figures
 are time per token with drafts over time without.
 """
@@ -16,13 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.bench_speculation import KINDS, Taken, answered, prompts_of
-from benchmarks.draft_models import load_pair, made_of_smollm2
+from benchmarks.draft_models import load_pair, made_of_smollm2, with_a_head
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from engine.offline.replica import OfflineSetup
 from engine.step.engine import Engine
 
 NEVER_SLOWER = 1.02
 LAYERS, DAMPING = 3, 0.15
+HEADED = 0.02
+"""What the layers of a target say that the head is made for."""
 
 
 def main() -> int:
@@ -36,14 +39,23 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=LAYERS, help="of the draft")
     parser.add_argument("--damping", type=float, default=DAMPING, help="of the target's others")
     parser.add_argument("--streams", nargs="+", type=int, default=[1, 16])
+    parser.add_argument("--only", nargs="+", help="of draft, self, head and 'wrong head'")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     prompts = prompts_of(KINDS["chat"])
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         pair = made_of_smollm2(Path(folder), num_layers=args.layers, damping=args.damping)
-        for name, draft in (("draft", pair.draft), ("self", pair.target)):
-            engines = _engines(pair.target, draft, args.threads)
+        headed = with_a_head(Path(folder) / "headed", damping=HEADED)
+        for name, target, draft in (
+            ("draft", pair.target, pair.draft),
+            ("self", pair.target, pair.target),
+            ("head", headed.target, headed.draft),
+            ("wrong head", pair.target, headed.draft),
+        ):
+            if args.only and name not in args.only:
+                continue
+            engines = _engines(target, draft, args.threads)
             for streams in args.streams:
                 rounds = [
                     _round(engines, prompts, streams, args.tokens) for _ in range(args.rounds + 1)
