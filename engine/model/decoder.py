@@ -38,7 +38,7 @@ from kernels.linear import Linear
 from kernels.tape.collective import Collective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import player_of
-from kernels.tape.recording import Recording
+from kernels.tape.recording import Player, Recording
 from kernels.tape.rows import Rows, VocabularyPart
 from kernels.tape.tape import Tape
 
@@ -84,10 +84,9 @@ class Decoder:
         source = _expert_source(weights, kernels, picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
         new_tape = partial(rank_tape, self.dtype, self.split, collective)
-        record = partial(self._record, new_tape)
-        self._pooled = None if pooling is None else player_of(record(pooled=True), kernels)
+        self._pooled = None if pooling is None else self._player_of(new_tape, pooled=True)
         if pooling is None or pooling.generates:
-            self._player = player_of(record(), kernels)
+            self._player = self._player_of(new_tape)
         else:
             assert self._pooled is not None
             self._player = self._pooled
@@ -95,10 +94,8 @@ class Decoder:
         """Plays steps in which a row has an adapter: another recording, so that no other step has
         one operation more."""
         if self.bank is not None:
-            adapting = self._record(partial(new_tape, has_adapters=True))
-            self._adapting = player_of(adapting, kernels)
+            self._adapting = self._player_of(partial(new_tape, has_adapters=True))
         self._last = self._player
-        """What has played the last step that leaves states."""
 
     @classmethod
     def load(
@@ -219,6 +216,9 @@ class Decoder:
         if room is None:
             return None
         return AdapterBank(self.split, room, dtype=self.dtype, device=self.device)
+
+    def _player_of(self, new_tape: Callable[[], Tape], *, pooled: bool = False) -> Player:
+        return player_of(self._record(new_tape, pooled=pooled), self._kernels)
 
     def _record(self, new_tape: Callable[[], Tape], *, pooled: bool = False) -> Recording:
         """The forward. The last layer's feed-forward runs for rows with wanted logits only, unless
