@@ -4,15 +4,16 @@
 
 A target and a draft of a few of its layers are made of SmolLM2 (draft_models.py); `self` is the
 target as its own draft, which can hardly pay: what it costs to know that. `head` is an EAGLE-3 head
-that is right, `wrong head` the same over a target that says other things. Of each pair two engines,
-with and without, take turns. All answers are compared: a token that differs is an error. Figures
-are time per token with drafts over time without.
+that is right, `wrong head` the same over a target that says other things, both without prompt
+lookup. Of each pair two engines, with and without, take turns. All answers are compared: a token
+that differs is an error. Figures are time per token with drafts over time without.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from benchmarks.bench_speculation import KINDS, Taken, answered, prompts_of
 from benchmarks.draft_models import load_pair, made_of_smollm2, with_a_head
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from engine.offline.replica import OfflineSetup
+from engine.step.drafting.drafter import Draft
 from engine.step.engine import Engine
 
 NEVER_SLOWER = 1.02
@@ -71,8 +73,23 @@ def _engines(target: Path, draft: Path, num_threads: int) -> dict[str, Engine]:
     options = OfflineSetup(num_threads=num_threads).options
     return {
         "off": Engine(replica, replace(options, speculation="off")),
-        "drafts": Engine(replica, replace(options, speculation=str(draft))),
+        "drafts": Engine(
+            replica,
+            replace(options, speculation=str(draft)),
+            make_drafter=None if replica.heads is None else _nobody,
+        ),
     }
+
+
+class _Silent:
+    """A Guesser without a guess: a head is timed without prompt lookup, as such texts repeat."""
+
+    def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
+        return None
+
+
+def _nobody(num_prompt: int, prediction: Sequence[int]) -> _Silent:
+    return _Silent()
 
 
 def _round(
