@@ -3,28 +3,33 @@
     python -m benchmarks.bench_draft_model [--threads 2] [--rounds 3] [--tokens 128] [--json PATH]
 
 A target and a draft of a few of its layers are made of SmolLM2 (draft_models.py); `self` is the
-target as its own draft, which can hardly pay: what it costs to know that. Of each pair three
-engines take turns: without drafts, with prompt lookup alone, and with the model beside it. Answers
-are sampled: greedily these models repeat themselves, and lookup has it all. All answers are
-compared: a token that differs is an error. Figures are time per token over time without drafts.
+target as its own draft, which can hardly pay: what it costs to know that. `head` is an EAGLE-3 head
+that is right, `wrong head` the same over a target that says other things. Of each three engines
+take turns: without drafts, with prompt lookup alone, and with what is tried alone. Answers are
+sampled: greedily these models repeat themselves, and lookup has it all. All are compared: a token
+that differs is an error. Figures are time per token over time without drafts.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.bench_speculation import KINDS, Taken, answered, prompts_of
-from benchmarks.draft_models import load_pair, made_of_smollm2
+from benchmarks.draft_models import load_pair, made_of_smollm2, with_a_head
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from engine.offline.replica import OfflineSetup
+from engine.step.drafting.drafter import Draft
 from engine.step.engine import Engine
 
 NEVER_SLOWER = 1.02
 LAYERS, DAMPING = 3, 0.15
 TEMPERATURE = 1.0
+HEADED = 0.02
+"""What the layers of a target say that the head is made for."""
 
 
 def main() -> int:
@@ -38,14 +43,23 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=LAYERS, help="of the draft")
     parser.add_argument("--damping", type=float, default=DAMPING, help="of the target's others")
     parser.add_argument("--streams", nargs="+", type=int, default=[1, 16])
+    parser.add_argument("--only", nargs="+", help="of draft, self, head and 'wrong head'")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     prompts = prompts_of(KINDS["chat"])
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         pair = made_of_smollm2(Path(folder), num_layers=args.layers, damping=args.damping)
-        for name, draft in (("draft", pair.draft), ("self", pair.target)):
-            engines = _engines(pair.target, draft, args.threads)
+        headed = with_a_head(Path(folder) / "headed", damping=HEADED)
+        for name, target, draft in (
+            ("draft", pair.target, pair.draft),
+            ("self", pair.target, pair.target),
+            ("head", headed.target, headed.draft),
+            ("wrong head", pair.target, headed.draft),
+        ):
+            if args.only and name not in args.only:
+                continue
+            engines = _engines(target, draft, args.threads)
             for streams in args.streams:
                 rounds = [
                     _round(engines, prompts, streams, args.tokens) for _ in range(args.rounds + 1)
@@ -62,8 +76,19 @@ def _engines(target: Path, draft: Path, num_threads: int) -> dict[str, Engine]:
     return {
         "off": Engine(replica, replace(options, speculation="off")),
         "ngram": Engine(replica, replace(options, speculation="ngram")),
-        "drafts": Engine(replica, replace(options, speculation=str(draft))),
+        "drafts": Engine(replica, replace(options, speculation=str(draft)), make_drafter=_nobody),
     }
+
+
+class _Silent:
+    """A Guesser without a guess: what is tried is timed without prompt lookup."""
+
+    def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
+        return None
+
+
+def _nobody(num_prompt: int, prediction: Sequence[int]) -> _Silent:
+    return _Silent()
 
 
 def _round(

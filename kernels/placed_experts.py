@@ -33,6 +33,11 @@ class PlacedExperts:
         self.groups = groups
 
     @property
+    def experts(self) -> Experts:
+        """Which it is now."""
+        return self._experts
+
+    @property
     def num_bytes(self) -> int:
         """See Experts."""
         return self._experts.num_bytes

@@ -1,4 +1,4 @@
-"""The model that a worker's engine guesses coming tokens by, where it has one."""
+"""What a worker's engine guesses coming tokens by, where it is a checkpoint: a model, or a head."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ from cluster.common_options import ModelOptions
 from cluster.config import WorkerOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
-from cluster.models.cache.find_card import find_card
+from cluster.models.cache.find_card import find_card, find_heads
 from cluster.models.card import ModelCard
+from cluster.models.heads.card import HeadsCard
 from cluster.models.text.same_tokens import spell_alike
 from cluster.process.thread_call import in_thread
 from cluster.speculation import SPECULATION_WORDS, draft_model_of
 
 
-async def find_draft(options: WorkerOptions, target: ModelCard) -> ModelCard | None:
-    """The card of the model that guesses for `target`, fetched when it is not here; None: no model
-    does, or nobody decodes here. Raises ConfigError for one that cannot, and a ModelError."""
+async def find_draft(options: WorkerOptions, target: ModelCard) -> ModelCard | HeadsCard | None:
+    """The card of what guesses for `target`, fetched when it is not here; None: no checkpoint does,
+    or nobody decodes here. Raises ConfigError for one that cannot, and a ModelError."""
     source = draft_model_of(options.engine.speculation)
     if source is None or options.role is not Role.DECODE:
         return None
     return await in_thread("model-fetch", lambda: find_draft_card(source, target))
 
 
-def find_draft_card(source: str, target: ModelCard) -> ModelCard:
+def find_draft_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
     """Blocking: may download. Raises ConfigError for a model that is not there, or that spells text
-    in other tokens, and a ModelError."""
+    in other tokens, and a ModelError. A head has the target's tokens: whether it fits the target is
+    seen where it is loaded."""
     try:
+        heads = find_heads(source)
+        if heads is not None:
+            return heads
         card = find_card(ModelOptions(model=source))
     except ConfigError as error:
         raise ConfigError(

@@ -17,8 +17,8 @@ class DraftMetrics:
         self._last = DraftNumbers()
         self._tokens = Counter(
             "splitserve_worker_draft_tokens",
-            "Tokens guessed and verified, by what guessed them (ngram or model), their position in "
-            "the draft (from 1), and whether they were right: kept or dropped.",
+            "Tokens guessed and verified, by what guessed them (ngram, model or heads), their "
+            "position in the draft (from 1), and whether they were right: kept or dropped.",
             ["drafter", "position", "outcome"],
             registry=registry,
         )
@@ -34,7 +34,7 @@ class DraftMetrics:
         )
         self._guessing = Counter(
             "splitserve_worker_draft_guess_seconds",
-            "Time of steps in which a draft model read and guessed.",
+            "Time of steps in which a draft model or a head read and guessed.",
             registry=registry,
         )
 

@@ -10,13 +10,21 @@ from cluster.kv_events.keys import ReaderKeys
 from cluster.membership.member import Member
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
+from cluster.models.heads.card import HeadsCard
 from cluster.models.pooling import Pooling
 from cluster.models.text.pooling import pooling_of_model
 from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
+from cluster.speculation import HEADS
 from engine.contract.messages import LoadProgress, Ready
-from engine.contract.spec import DraftSpec, EngineSpec, resolve_dtype, resolve_weights
+from engine.contract.spec import (
+    DraftSpec,
+    EngineSpec,
+    HeadsSpec,
+    resolve_dtype,
+    resolve_weights,
+)
 
 
 async def find_model(options: WorkerOptions) -> ModelCard:
@@ -30,10 +38,13 @@ def report_load(progress: LoadProgress) -> None:
 
 
 def spec_of(
-    options: WorkerOptions, card: ModelCard, key: WorkerKey, draft: ModelCard | None = None
+    options: WorkerOptions,
+    card: ModelCard,
+    key: WorkerKey,
+    draft: ModelCard | HeadsCard | None = None,
 ) -> EngineSpec:
     """What the engine's process is told; "auto" is resolved here. `draft`: of a model that guesses,
-    in the precision that was asked for."""
+    in the precision that was asked for, or of a head, in the model's."""
     dtype = resolve_dtype(card, options.model.dtype)
     return EngineSpec(
         card=card,
@@ -46,8 +57,16 @@ def spec_of(
         kv_transport=options.peers.kv_transport,
         options=options.engine,
         pooling=_pooling_of(options, card),
-        draft=None if draft is None else _draft_spec(options, draft),
+        draft=_draft_spec(options, draft) if isinstance(draft, ModelCard) else None,
+        heads=_heads_spec(options, draft),
     )
+
+
+def _heads_spec(options: WorkerOptions, draft: ModelCard | HeadsCard | None) -> HeadsSpec | None:
+    if isinstance(draft, HeadsCard):
+        return HeadsSpec(card=draft)
+    is_own = options.engine.speculation == HEADS and options.role is Role.DECODE
+    return HeadsSpec(card=None) if is_own else None
 
 
 def _draft_spec(options: WorkerOptions, card: ModelCard) -> DraftSpec:
@@ -149,6 +168,11 @@ def facts_of(spec: EngineSpec, ready: Ready, *, metrics_port: int) -> dict[str, 
 def _speculation(spec: EngineSpec) -> str:
     if spec.role is Role.PREFILL:
         return "none: it gives no answers"
+    if spec.heads is not None:
+        head = spec.heads.card
+        if head is None:
+            return f"the model's own layer ({spec.weights.value}, {spec.dtype})"
+        return f"{head.name} (head {head.weights_digest[:12]}, {spec.dtype})"
     if spec.draft is None:
         return spec.options.speculation
     return f"{spec.draft.card.name} ({spec.draft.weights.value}, {spec.draft.dtype})"

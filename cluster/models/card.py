@@ -176,7 +176,8 @@ class DecoderConfig:
     mixture: MixtureConfig | None = None
     latent: LatentConfig | None = None
     num_prediction_layers: int = 0
-    """Stored behind the last layer to predict further tokens (DeepSeek-V3); not read."""
+    """Stored behind the last layer to predict further tokens (DeepSeek-V3); no part of the decoder:
+    see heads/prediction.py. The files need not have them."""
 
     @property
     def kv_shape(self) -> KvShape:

@@ -14,6 +14,8 @@ class DrafterKind(enum.StrEnum):
     """Prompt lookup: what followed the last tokens before."""
     MODEL = "model"
     """A smaller model with the same tokens."""
+    HEADS = "heads"
+    """A head over the served model's own states."""
 
 
 class DraftPlaces(msgspec.Struct, frozen=True, kw_only=True):

@@ -211,6 +211,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """Of a native library, in a step; 0: it goes kernel by kernel."""
     why_by_kernels: str = ""
     """In words; empty where a step is native."""
+    has_alike_rows: bool = False
+    """A row has the same bits in whatever batch it is computed."""
 
     @property
     def kernels(self) -> str:

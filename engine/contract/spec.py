@@ -14,10 +14,18 @@ from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.card import ModelCard
+from cluster.models.heads.card import HeadsCard
 from cluster.models.pooling import Pooling
 from engine.contract.weight_format import WeightFormat, resolve_weights
 
-__all__ = ["DraftSpec", "EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
+__all__ = [
+    "DraftSpec",
+    "EngineLaunch",
+    "EngineSpec",
+    "HeadsSpec",
+    "resolve_dtype",
+    "resolve_weights",
+]
 KV_DTYPES = ("float32", "bfloat16")
 
 
@@ -27,6 +35,13 @@ class DraftSpec(msgspec.Struct, frozen=True, kw_only=True):
     card: ModelCard
     dtype: str
     weights: WeightFormat = WeightFormat.FULL
+
+
+class HeadsSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A head over the replica's states that guesses coming tokens, in the replica's dtype."""
+
+    card: HeadsCard | None
+    """None: the model's own layers that predict further tokens."""
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +64,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What prompts are made into beside text, or in its place; None: tokens are all it makes."""
     draft: DraftSpec | None = None
     """None: no model guesses."""
+    heads: HeadsSpec | None = None
+    """None: no head of this model does."""
     run_folder: str = ""
     """For the engine's sockets; whoever starts the engine removes it afterwards. Empty: it makes,
     and removes, one of its own."""

@@ -9,7 +9,7 @@ The residual stream is float32; matrices and the pool are in the decoder's dtype
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,6 @@ from cluster.models.card import ModelCard
 from cluster.models.expert_placement import ExpertPlacement
 from cluster.models.model_split import ModelSplit
 from cluster.models.pooling import Pooling
-from cluster.sharding import Rank, RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
 from engine.model.adapters.bank import AdapterBank, AdapterRoom
@@ -31,10 +30,12 @@ from engine.model.layers.rope_table import RopeTables
 from engine.model.load_phases import PhaseProgress, silent
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.rank_place import RankPlace
+from engine.model.rank_tape import check_ranks, rank_tape
 from engine.model.routed_experts import ExpertSource, RoutedExperts
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
-from kernels.tape.collective import Collective, ExpertCollective
+from kernels.linear import Linear
+from kernels.tape.collective import Collective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import player_of
 from kernels.tape.recording import Player, Recording
@@ -55,13 +56,16 @@ class Decoder:
         adapters: AdapterRoom | None = None,
         progress: PhaseProgress = silent,
         pooling: Pooling | None = None,
+        states_of: Sequence[int] = (),
     ) -> None:
         """`adapters`: None: no row of a step has one. `collective`: of the ranks that share the
         matrices, an ExpertCollective where they exchange rows; None: this rank has all of them.
-        `logits_at`: see RankPlace. `pooling`: None: logits alone are made."""
-        _check_ranks(weights.split.rank, collective)
+        `logits_at`: see RankPlace. `pooling`: None: logits alone are made. `states_of`: layers
+        whose input steps leave for `states`; that behind the last one stands for the final norm,
+        whose last layer is then computed for all rows."""
+        check_ranks(weights.split.rank, collective)
         self.config, self.split = weights.config, weights.split
-        self._logits_at = logits_at
+        self._logits_at, self._states_of = logits_at, frozenset(states_of)
         self.dtype, self.device = weights.dtype, weights.device
         self._kernels = kernels
         self._embedding = kernels.pack_linear(weights.embedding())
@@ -79,7 +83,7 @@ class Decoder:
         self._lm_head = self._embedding if head is None else kernels.pack_linear(head)
         source = _expert_source(weights, kernels, picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
-        new_tape = partial(_tape, self.dtype, self.split, collective)
+        new_tape = partial(rank_tape, self.dtype, self.split, collective)
         self._player, self._pooled = self._players(new_tape, pooling)
         self._adapting, self._pooled_adapting = self._player, self._pooled
         """Play steps in which a row has an adapter: other recordings, so that no other step has
@@ -87,6 +91,7 @@ class Decoder:
         if self.bank is not None:
             new_tape = partial(new_tape, has_adapters=True)
             self._adapting, self._pooled_adapting = self._players(new_tape, pooling)
+        self._last = self._player
 
     @classmethod
     def load(
@@ -101,6 +106,7 @@ class Decoder:
         place: RankPlace | None = None,
         adapters: AdapterRoom | None = None,
         pooling: Pooling | None = None,
+        states_of: Sequence[int] = (),
     ) -> Decoder:
         """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel.
 
@@ -109,7 +115,8 @@ class Decoder:
 
         `weights` is resolved, and what this device has kernels for (engine/runner/gpu_formats.py).
         Positions from `max_context_tokens` on are never used: their rotations are not kept.
-        `pooling`: that its steps may be asked for.
+        `pooling`: that its steps may be asked for. `states_of`: layers whose input steps leave for
+        `states`, of a rank that has all rows.
         """
         device = torch.device(device)
         place = RankPlace(split=ModelSplit(config=card.config)) if place is None else place
@@ -132,12 +139,33 @@ class Decoder:
                 adapters=adapters,
                 progress=progress,
                 pooling=pooling,
+                states_of=states_of,
             )
+
+    @property
+    def embedding(self) -> Linear:
+        """Of all tokens, or of this rank's: what is beside the model may read it."""
+        return self._embedding
+
+    @property
+    def lm_head(self) -> Linear:
+        """As the embedding."""
+        return self._lm_head
+
+    @property
+    def kernels(self) -> KernelSet:
+        """What computes it, for what is beside it."""
+        return self._kernels
 
     @property
     def num_native_calls(self) -> int:
         """Calls of a native library that a step is; 0: it goes kernel by kernel."""
         return self._player.num_native_calls
+
+    @property
+    def has_alike_rows(self) -> bool:
+        """See Player; of steps without adapters, and of those with them."""
+        return self._player.has_alike_rows and self._adapting.has_alike_rows
 
     @property
     def why_by_kernels(self) -> str:
@@ -172,8 +200,13 @@ class Decoder:
             pooled = self._pooled if batch.adapters is None else self._pooled_adapting
             assert pooled is not None, "a model that does not pool"
             return pooled(batch, kv.tensor)
-        player = self._player if batch.adapters is None else self._adapting
-        return player(batch, kv.tensor)
+        self._last = self._player if batch.adapters is None else self._adapting
+        return self._last(batch, kv.tensor)
+
+    def states(self) -> torch.Tensor:
+        """Of the last step that made logits: the residual as it came into each of `states_of`, in
+        the layers' order, float32 [num_tokens, num_layers * hidden]; the caller's own."""
+        return torch.cat(self._last.left(), dim=1)
 
     def _bank_of(self, room: AdapterRoom | None) -> AdapterBank | None:
         if room is None:
@@ -193,16 +226,19 @@ class Decoder:
         return player_of(self._record(new_tape), self._kernels), pooled
 
     def _record(self, new_tape: Callable[[], Tape], *, pooled: bool = False) -> Recording:
-        """The forward. The last layer's feed-forward runs for rows with wanted logits only."""
+        """The forward. The last feed-forward runs for wanted rows only, unless all are left."""
         tape = new_tape()
         eps, last = self.config.rms_norm_eps, len(self._layers) - 1
+        leaves_end = last + 1 in self._states_of and not pooled
         residual = self._embed(tape)
         if self._embedding_scale != 1.0:
             tape.scale(residual, self._embedding_scale)  # rounded to the dtype, as in training
         x = tape.rms_norm(residual, self._layers[0].input_norm, eps)
         for index, layer in enumerate(self._layers):
+            if index in self._states_of and not pooled:
+                tape.leave(residual)
             attended = layer.attention.attend(tape, tape.from_residual(x), index)
-            if index == last:
+            if index == last and not leaves_end:
                 attended, wanted = tape.keep_wanted(attended, tape.from_residual(residual))
                 residual = tape.own_rows(wanted)
             branch = layer.attention.project(tape, attended)
@@ -210,6 +246,9 @@ class Decoder:
             branch = layer.feed_forward.record(tape, x)
             after = self._final_norm if index == last else self._layers[index + 1].input_norm
             x = tape.add_rms_norm(branch, residual, after, eps)
+        if leaves_end:
+            tape.leave(tape.hidden(residual, self._final_norm, eps))
+            (x,) = tape.keep_wanted(x)
         if pooled:  # the same norm once more, unrounded and at a place of its own
             hidden = tape.hidden(residual, self._final_norm, eps)
             return tape.finish(tape.from_residual(hidden))
@@ -231,22 +270,6 @@ class Decoder:
             return logits
         width, root = self.config.vocab_size, self._logits_at
         return tape.all_gather(logits, "gathered logits", width, root=root)
-
-
-def _tape(
-    dtype: torch.dtype,
-    split: ModelSplit,
-    collective: Collective | None,
-    *,
-    has_adapters: bool = False,
-) -> Tape:
-    """Raises ValueError for a collective that cannot exchange rows, where they are exchanged."""
-    if collective is None or collective.world_size == 1 or not split.row_sharing.exchanges_rows:
-        return Tape(dtype, collective, has_adapters=has_adapters)
-    if not isinstance(collective, ExpertCollective):
-        raise ValueError(f"{type(collective).__name__} exchanges no rows between ranks")
-    summed = None if split.row_sharing is RowSharing.OWN else collective
-    return Tape(dtype, summed, exchange=collective, has_adapters=has_adapters)
 
 
 def _layers(
@@ -275,10 +298,3 @@ def _picks(split: ModelSplit, device: torch.device) -> ExpertPicks | None:
     if mixture is None or split.rank.is_alone:
         return None
     return ExpertPicks.none_yet((split.config.num_layers, mixture.num_experts), device)
-
-
-def _check_ranks(rank: Rank, collective: Collective | None) -> None:
-    """A rank's parts are worth nothing without the others'."""
-    tied = 1 if collective is None else collective.world_size
-    if not rank.is_alone and tied != rank.world_size:
-        raise ValueError(f"rank {rank.index} of {rank.world_size} in a collective of {tied}")

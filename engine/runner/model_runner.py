@@ -12,6 +12,7 @@ from cluster.block_homes import BlockHomes
 from engine.contract.messages import Frame, Loaded
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
+from engine.model.head_output import HeadOutput
 from engine.model.pooled_head import PooledHead
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.adapters import AdapterRanks
@@ -100,6 +101,32 @@ class DraftModel:
     """Bytes of its weights over the target's, as far as these are in this process."""
 
 
+class HeadsRunner(Protocol):
+    """Over the target's states: see engine/model/eagle3_head.py. Called between its steps."""
+
+    def states(self) -> torch.Tensor:
+        """Of the target's last step, float32 [num_tokens, width], in the order of its rows."""
+
+    def fused(self, states: torch.Tensor) -> torch.Tensor:
+        """float32 [rows, width] -> float32 [rows, hidden]: what is read of known tokens."""
+
+    def forward(self, batch: RaggedBatch, hidden: torch.Tensor) -> HeadOutput | None:
+        """Writes the KV of the batch's rows, each of a token and of `hidden` [num_tokens, hidden],
+        which is of the token before; None where no logits are wanted. It takes batches on the
+        host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftHeads:
+    """A head of the target that guesses what comes: see draft_heads.py."""
+
+    name: str
+    runner: HeadsRunner
+    """Over a pool of its own, whose block ids are the target's."""
+    share: float
+    """Bytes of its weights over the target's, as far as these are in this process."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """A loaded model and its pool, as the engine process needs them."""
@@ -123,6 +150,8 @@ class Replica:
     """Those that hold the rest of the model; None: it is all here."""
     draft: DraftModel | None = None
     """What guesses coming tokens; None: no model does."""
+    heads: DraftHeads | None = None
+    """None: no head does."""
     group_turn: GroupTurn = ALONE
     """What each turn of the engine does for them."""
     pooled_head: PooledHead | None = None

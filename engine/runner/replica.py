@@ -30,12 +30,14 @@ from engine.model.weights.open_checkpoint import fitted_split
 from engine.runner.adapters import AdapterRanks, OwnAdapters, room_for_adapters
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
+from engine.runner.draft_heads import heads_size, states_left
 from engine.runner.draft_model import DraftSize
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
 from engine.runner.measured_pool import blocks_that_fit, bytes_beside_torch, measure_memory
 from engine.runner.model_runner import (
     DecoderRunner,
+    DraftHeads,
     DraftModel,
     ModelRunner,
     PartRunner,
@@ -68,6 +70,8 @@ class LoadedPart:
     size: ReplicaSize
     draft: DraftModel | None = None
     """What guesses for the replica; None: no model does, or one at another rank."""
+    heads: DraftHeads | None = None
+    """The same of a head."""
 
     @property
     def homes(self) -> BlockHomes:
@@ -104,7 +108,8 @@ def load_part(
     weights = weights_on(device, spec)
     split = fitted_split(spec.card, portion.split_of(spec.card.config), weights)
     draft = DraftSize.of(spec, portion, device)
-    size = ReplicaSize.of(spec, portion, split, device, draft)
+    heads = heads_size(spec, portion, device)
+    size = ReplicaSize.of(spec, portion, split, device, draft or heads)
     budget = plan_memory(size.memory_request(spec, weights))
     beside_torch = bytes_beside_torch(device) if size.has_gpu_in_group else 0
     decoder = Decoder.load(
@@ -117,10 +122,15 @@ def load_part(
         place=portion.place_of(size.split),
         pooling=spec.pooling,
         adapters=room_for_adapters(spec.options, size.split),
+        states_of=states_left(spec, heads),
     )
     loaded_draft = None
     if draft is not None:
         loaded_draft = draft.load(device, phases, context_tokens=size.context_tokens)
+    loaded_heads = None
+    if heads is not None:
+        phases("load head", 0.0)
+        loaded_heads = heads.load(decoder, context_tokens=size.context_tokens)
     portion.await_others()
     size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
     phases("allocate KV pool", 0.0)
@@ -132,6 +142,7 @@ def load_part(
         weights=weights,
         size=size,
         draft=None if loaded_draft is None else loaded_draft.with_pool(num_blocks, decoder),
+        heads=None if loaded_heads is None else loaded_heads.with_pool(num_blocks, decoder),
     )
 
 
@@ -145,7 +156,7 @@ def finish_replica(
         warm_up(part.draft.runner, size.warm_up_limits([num_blocks - 1]), phases)
     return Replica(
         runner=runner,
-        loaded=_loaded(part.decoder, part.weights),
+        loaded=_loaded(part),
         batch_device=torch.device("cpu"),
         kv=part.pool.tensor[:num_blocks],
         vocab_size=spec.card.config.vocab_size,
@@ -156,6 +167,7 @@ def finish_replica(
         load_phases_ms=phases.finish(),
         pooled_head=None if spec.pooling is None else PooledHead.of(spec.card, spec.pooling),
         draft=part.draft,
+        heads=part.heads,
     )
 
 
@@ -172,9 +184,12 @@ def _scratch_blocks(part: LoadedPart) -> list[int]:
     return [part.homes.ids_of(rank).start for rank in range(part.homes.num_homes)]
 
 
-def _loaded(decoder: Decoder, weights: WeightFormat) -> Loaded:
+def _loaded(part: LoadedPart) -> Loaded:
+    decoder, is_quantized = part.decoder, part.size.layout.kv != "auto"
+    is_native = decoder.num_native_calls > 0
     return Loaded(
-        weights=weights,
+        weights=part.weights,
+        has_alike_rows=decoder.has_alike_rows and (is_native or not is_quantized),
         kernel_set=decoder.kernel_set,
         num_native_calls=decoder.num_native_calls,
         why_by_kernels=decoder.why_by_kernels,

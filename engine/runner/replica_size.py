@@ -19,7 +19,9 @@ from engine.memory.memory_request import BesideNeeds, MemoryRequest
 from engine.model.experts.rebalancer import MAX_MOVES
 from engine.model.weights.decoder_weights import DTYPES
 from engine.runner.context_limit import resolve_context
+from engine.runner.draft_heads import HeadsSize
 from engine.runner.draft_model import DraftSize
+from engine.runner.own_layers import OwnLayerSize
 from engine.runner.portion import Portion
 from engine.runner.replayed_steps import why_not_replayed
 from engine.runner.warm_up import WarmUpLimits
@@ -42,7 +44,7 @@ class ReplicaSize:
     num_workspaces: int = 1
     """Forwards that are recorded, each with activations of its own."""
     beside: BesideNeeds
-    """Of a draft model."""
+    """Of a draft model, or a head."""
 
     @classmethod
     def of(
@@ -51,7 +53,7 @@ class ReplicaSize:
         portion: Portion,
         split: ModelSplit,
         device: torch.device,
-        draft: DraftSize | None = None,
+        draft: DraftSize | HeadsSize | OwnLayerSize | None = None,
     ) -> ReplicaSize:
         """Raises ConfigError for a context that cannot be had, and for prompts that cannot be
         pooled."""

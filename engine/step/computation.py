@@ -19,6 +19,8 @@ from engine.runner.model_runner import ModelRunner
 from engine.step import split_prompt
 from engine.step.batch.builder import BatchBuilder
 from engine.step.batch.step_work import StepWork
+from engine.step.drafters.drafter import StatesReader
+from engine.step.drafters.heads import seen_rows
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.prompt_pooling import PromptPooling
@@ -50,8 +52,9 @@ class Computation:
         verification: Verification,
         writer: FrameWriter,
         pooled: PromptPooling | None = None,
+        states_reader: StatesReader | None = None,
     ) -> None:
-        """`pooled`: of a model that pools."""
+        """`pooled`: of a model that pools. `states_reader`: None: nobody reads what steps leave."""
         self._runner = runner
         self._batches = batches
         self._placement = placement
@@ -61,6 +64,7 @@ class Computation:
         self._verification = verification
         self._writer = writer
         self._pooled = pooled
+        self._states_reader = states_reader
         self._scores = PromptScores(table, writer)
         self._health = StepHealth()
 
@@ -128,6 +132,8 @@ class Computation:
         held = self._masking.take(work.spans) if self._table.num_constrained else _NOBODY
         completed = [span.sequence for span in work.spans if span.completes]
         waiting = self._table.of([s for s in completed if s not in held] if held else completed)
+        reader = None if work.is_pooled else self._states_reader
+        seen = [] if reader is None else seen_rows(work.spans)
         try:
             if work.num_drafted:
                 num_given = self._verification.take(logits, work.spans, held)
@@ -142,6 +148,8 @@ class Computation:
             )
             self.fail(self._table.of(work.sequences), error)
         else:
+            if reader is not None:
+                reader.saw(seen)
             if not num_given:
                 waiting = [r for r in waiting if r.request_id not in _at_grammars_end(completed)]
             self.note_tokens(num_given, waiting)

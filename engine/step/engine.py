@@ -197,6 +197,7 @@ class Engine:
             verification=self._verification,
             writer=self._writer,
             pooled=pooled,
+            states_reader=None if self._speculation is None else self._speculation.states_reader,
         )
 
     def _commands_of(self, replica: Replica) -> CommandHandler:

@@ -17,7 +17,14 @@ from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.speculation import draft_model_of
 from engine.runner.model_runner import LaunchingRunner, Replica
-from engine.step.drafters.drafter import NOTHING, Drafter, DraftProspect, Wanted
+from engine.step.drafters.drafter import (
+    NOTHING,
+    Drafter,
+    DraftProspect,
+    StatesReader,
+    Wanted,
+)
+from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS, Draft, MakeDrafter
@@ -79,6 +86,12 @@ class Speculation:
         """Seconds that guessing took since this was last asked."""
         return sum(drafter.take_s() for drafter in self._drafters)
 
+    @property
+    def states_reader(self) -> StatesReader | None:
+        """None: nobody reads what steps leave."""
+        readers = (one for one in self._drafters if isinstance(one, HeadsDrafter))
+        return next(readers, None)
+
     def _is_better(self, one: DraftProspect, other: DraftProspect, sequence: Sequence) -> bool:
         return not other.chances or self._gain(one, sequence) > self._gain(other, sequence)
 
@@ -125,15 +138,16 @@ def why_none(replica: Replica, options: EngineOptions) -> str | None:
         return "its ranks have sequences of their own"
     if replica.kv.device.type != "cpu":
         return "the GPU's kernels give a row other bits in another batch"
-    if not replica.loaded.num_native_calls:
-        return f"its steps are not native ({replica.loaded.kernels}), so rows differ by batch"
+    if not replica.loaded.has_alike_rows:
+        return f"its rows differ by batch ({replica.loaded.kernels})"
     return None
 
 
 def _drafters(
     replica: Replica, options: EngineOptions, make_drafter: MakeDrafter, clock: Clock
 ) -> list[Drafter]:
-    """Texts are looked up beside a model's guesses: a client's prediction, and what is copied."""
+    """Texts are looked up beside a model's or a head's guesses: a client's prediction, and what is
+    copied."""
     drafters: list[Drafter] = [LookupDrafter(make_drafter)]
     if replica.draft is not None:
         drafters.append(
@@ -145,4 +159,7 @@ def _drafters(
                 clock=clock,
             )
         )
+    if replica.heads is not None:
+        block_size = options.block_size_tokens
+        drafters.append(HeadsDrafter(replica.heads, replica, block_size=block_size, clock=clock))
     return drafters

@@ -9,7 +9,8 @@ result has the same bits in every batch where those of the products have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,10 @@ class SortedExperts:
     def num_bytes(self) -> int:
         """Memory held."""
         return sum(first.num_bytes + second.num_bytes for first, second in self._experts)
+
+    def matrices(self) -> Iterator[Linear]:
+        """Of all of them."""
+        return chain.from_iterable(self._experts)
 
     def with_experts(self, held: HeldExperts, gained: Sequence[Experts]) -> SortedExperts:
         """See Experts."""

@@ -19,6 +19,7 @@ from kernels.cpu.step_records import (
     GatedMulRecord,
     HeadNormRecord,
     KeepWantedRecord,
+    LeaveRowsRecord,
     PagedAttentionRecord,
     RmsNormRecord,
     RopeWriteKvRecord,
@@ -56,6 +57,7 @@ def native_form(recording: Recording) -> NativeForm:
         vocab_size=logits.width,
         sums=lowering.sums.collective,
         gather=gather,
+        left=tuple(lowering.rows(rows) for rows in recording.left),
         kept=(recording, lowering.kept),
     )
 
@@ -245,6 +247,12 @@ def _keep_wanted(op: ops.KeepWanted, to: Lowering) -> None:
             SelectRowsRecord(source=rows.place, target=out.place, row_bytes=rows.row_bytes)
         )
     to.lines.append(KeepWantedRecord())
+
+
+@lower.register
+def _leave_rows(op: ops.LeaveRows, to: Lowering) -> None:
+    rows, out = to.rows(op.rows), to.rows(op.out)
+    to.lines.append(LeaveRowsRecord(source=rows.place, target=out.place, row_bytes=rows.row_bytes))
 
 
 @lower.register

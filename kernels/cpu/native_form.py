@@ -69,6 +69,8 @@ class NativeForm:
     gather: AllGather | None
     """Puts the ranks' logits side by side: the last record does, where it is a gather; None: they
     are whole."""
+    left: tuple[Rows, ...]
+    """Places of the workspace that are read once a step is done."""
     kept: object
     """Owns what the records point to."""
 

@@ -30,6 +30,7 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_INT, _POINTER, _POINTER, _POINTER, _FLOAT, _LONG, _LONG, _POINTER, _INT),
     ),
     "splitserve_gated_mul": (_INT, _INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
+    "splitserve_sigmoid": (_POINTER, _LONG, _POINTER),
     "splitserve_head_norm": (
         *(_INT, _POINTER, _POINTER, _POINTER, _FLOAT, _LONG, _LONG, _LONG, _LONG, _INT),
     ),

@@ -29,6 +29,7 @@ from kernels.cpu.step_records import (
 from kernels.cpu.stretches import local_places
 from kernels.cpu.team import TEAM
 from kernels.tape.recording import Recording, StepQueries
+from kernels.tape.rows import Rows
 
 _LEAST_ROWS: Final = 64
 
@@ -52,6 +53,7 @@ class StepProgram:
     """A Player on the team of `kernels/cpu/team.py`."""
 
     why_by_kernels = ""
+    has_alike_rows = True
 
     def __init__(self, library: ctypes.CDLL, form: NativeForm) -> None:
         self._run = library.splitserve_run_program
@@ -93,6 +95,11 @@ class StepProgram:
             self._reduce(call.segment)
         return self._logits.gathered(logits)
 
+    def left(self) -> tuple[torch.Tensor, ...]:
+        """See Player."""
+        num_rows = int(self._inputs.record.num_tokens)
+        return tuple(self._view(rows, num_rows) for rows in self._form.left)
+
     def _play(self, call: _Call, step: StepRecord) -> None:
         def run() -> int:
             self._run(ctypes.addressof(call.program), ctypes.addressof(step))
@@ -110,9 +117,13 @@ class StepProgram:
             return
         step, rows = self._inputs.record, segment.cut.rows
         num_rows = step.num_logits if segment.has_wanted else step.num_tokens
+        segment.cut.collective.all_reduce(self._view(rows, num_rows))
+
+    def _view(self, rows: Rows, num_rows: int) -> torch.Tensor:
+        """[num_rows, width] of the workspace."""
         first = self._starts[rows.place] * self._capacity_rows
         memory = self._workspace[first : first + num_rows * rows.row_bytes]
-        segment.cut.collective.all_reduce(memory.view(rows.dtype).view(num_rows, rows.width))
+        return memory.view(rows.dtype).view(num_rows, rows.width)
 
     def _fit(self, step: StepRecord, num_rows: int) -> None:
         """Powers of two: few different sizes, and every place stays aligned to a cache line."""

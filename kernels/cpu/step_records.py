@@ -191,6 +191,16 @@ class SelectRowsRecord(OperationRecord):
     _fields_ = [*_longs("source", "target", "row_bytes")]
 
 
+class LeaveRowsRecord(OperationRecord):
+    """Copies rows to a place that is read once the program is done: no stretch's own."""
+
+    function = "splitserve_run_leave_rows"
+    reads = ("source",)
+    writes = ("target",)
+    by_rows = False
+    _fields_ = [*_longs("source", "target", "row_bytes")]
+
+
 class KeepWantedRecord(OperationRecord):
     """From here on only those rows are computed."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from kernels.cpu.adapter_records import NativeAdapters
+from kernels.cpu.alike_rows import has_alike_rows
 from kernels.cpu.experts import pack_sorted
 from kernels.cpu.grouped_linear import pack_native_linear
 from kernels.cpu.head_linear import pack_heads
@@ -22,6 +23,7 @@ from kernels.cpu.latent_attention import latent_attention as torch_latent_attent
 from kernels.cpu.native_kernels import NativeKernels
 from kernels.cpu.native_latent import NativeLatent
 from kernels.cpu.native_library import open_library, prepare_library
+from kernels.cpu.route_experts import NativeRouting
 from kernels.cpu.step_program import play_natively
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.reference.gated_mul import gated_mul
@@ -81,11 +83,13 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
         gated_mul=kernels.gated_mul,
         head_norm=kernels.head_norm,
         pack_experts=functools.partial(pack_sorted, pack_linear, kernels.gated_mul),
+        route_experts=NativeRouting(library).route_experts,
         pack_heads=functools.partial(pack_heads, library),
         write_latent=latent.write_latent,
         latent_attention=latent.latent_attention,
         add_adapters=NativeAdapters(library).add_adapters,
         play_natively=functools.partial(play_natively, library),
+        has_alike_rows=has_alike_rows,
     )
 
 

@@ -24,7 +24,13 @@ def route_experts(
     """
     check_routing(logits, bias, rule)
     softmax = rule.score is ScoreFunction.SOFTMAX
-    scores = logits.softmax(dim=-1) if softmax else logits.sigmoid()
+    return routed(logits.softmax(dim=-1) if softmax else logits.sigmoid(), bias, rule)
+
+
+def routed(
+    scores: torch.Tensor, bias: torch.Tensor | None, rule: RoutingRule
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """By scores, float32 [num_rows, num_experts]: see `route_experts`."""
     ranked = scores if bias is None else scores + bias
     if rule.num_chosen_groups < rule.num_groups:
         ranked = _in_best_groups(ranked, rule)

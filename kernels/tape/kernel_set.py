@@ -73,3 +73,5 @@ class KernelSet:
     add_adapters: AddAdaptersKernel = add_adapters
     play_natively: Callable[[Recording], Player] | None = None
     """Raises NoNativeForm. None: the set has no programs, a forward goes kernel by kernel."""
+    has_alike_rows: Callable[[Recording], bool] | None = None
+    """See Player, kernel by kernel. None: rows of no recording are alike."""

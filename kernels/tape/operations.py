@@ -199,6 +199,17 @@ class KeepWanted(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRows(Operation):
+    """Copies rows of all the step's tokens to a place that outlives the step."""
+
+    rows: Rows
+    out: Rows
+
+    def __post_init__(self) -> None:
+        require(self.out.row_bytes == self.rows.row_bytes, f"out has {self.out.row_bytes} bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Operation):
     """Sums rows over the ranks, in place."""
 

@@ -6,7 +6,7 @@ The kernels are the same either way, on the same numbers: so are the bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -43,29 +43,47 @@ class KernelPlayer:
         self._lines = [
             (take.dispatch(type(operation)), operation, spent)
             for operation, spent in zip(
-                operations, spent_places(operations, recording.logits), strict=True
+                operations, spent_places(operations, recording.logits, *recording.left), strict=True
             )
         ]
         self._pool: torch.Tensor | None = None
         self._kv_layers: Sequence[torch.Tensor] = ()
+        self._left: tuple[torch.Tensor, ...] = ()
 
-    @torch.inference_mode()
     def __call__(self, batch: StepQueries, kv: torch.Tensor) -> torch.Tensor:
         """See Player."""
+        return self.play(batch, kv, {})
+
+    @property
+    def has_alike_rows(self) -> bool:
+        """See Player."""
+        ask = self._kernels.has_alike_rows
+        return ask is not None and ask(self._recording)
+
+    @torch.inference_mode()
+    def play(
+        self, batch: StepQueries, kv: torch.Tensor, given: Mapping[int, torch.Tensor]
+    ) -> torch.Tensor:
+        """As a call, of a recording that begins with rows at these places: they are spent."""
         if self._pool is not kv:
             self._pool, self._kv_layers = kv, kv.unbind(dim=1)
-        places: list[torch.Tensor | None] = [None] * self._recording.num_places
+        places = [given.get(place) for place in range(self._recording.num_places)]
         step = PlayedStep(self._kernels, batch, self._kv_layers, places)
         for run, operation, spent in self._lines:
             run(operation, step)
             for place in spent:
                 places[place] = None
+        self._left = tuple(step[rows] for rows in self._recording.left)
         return step[self._recording.logits]
 
+    def left(self) -> tuple[torch.Tensor, ...]:
+        """See Player."""
+        return self._left
 
-def spent_places(operations: Sequence[Operation], result: Rows) -> list[tuple[int, ...]]:
+
+def spent_places(operations: Sequence[Operation], *results: Rows) -> list[tuple[int, ...]]:
     """For each operation the places that nothing reads after it: their memory is given back."""
-    needed = {result.place}
+    needed = {rows.place for rows in results}
     spent: list[tuple[int, ...]] = []
     for operation in reversed(operations):
         made = {rows.place for rows in operation.made()}

@@ -24,6 +24,8 @@ class Recording:
     num_places: int
     logits: Rows
     """What a step leaves: float32, one row per wanted row."""
+    left: tuple[Rows, ...] = ()
+    """What it leaves beside them, one row per token: see `LeaveRows`."""
 
 
 class StepQueries(PagedQueries, Protocol):
@@ -58,6 +60,11 @@ class Player(Protocol):
     def why_by_kernels(self) -> str:
         """Why a step goes kernel by kernel, in words; empty where it is native."""
 
+    @property
+    def has_alike_rows(self) -> bool:
+        """Whether a row has the same bits in whatever batch it is computed, over a pool that is not
+        quantized."""
+
     def __call__(self, batch: StepQueries, kv: torch.Tensor) -> torch.Tensor:
         """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size].
 
@@ -65,3 +72,6 @@ class Player(Protocol):
 
         Block tables, slots and positions are trusted; a wrong one corrupts other sequences.
         """
+
+    def left(self) -> tuple[torch.Tensor, ...]:
+        """What the last step has left, each [num_tokens, width]: views, valid until the next."""

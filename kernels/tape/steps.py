@@ -132,6 +132,11 @@ def _keep_wanted(op: ops.KeepWanted, step: PlayedStep) -> None:
 
 
 @take.register
+def _leave_rows(op: ops.LeaveRows, step: PlayedStep) -> None:
+    step[op.out] = step[op.rows].clone()
+
+
+@take.register
 def _all_reduce(op: ops.AllReduce, step: PlayedStep) -> None:
     op.collective.all_reduce(step[op.rows])
 

@@ -53,6 +53,7 @@ class Tape:
         self._is_wanted = False
         self._places: dict[str, int] = {}
         self._operations: list[ops.Operation] = []
+        self._left: list[Rows] = []
 
     def rows(self, name: str, width: int, dtype: torch.dtype | None = None) -> Rows:
         """Rows at the place of this name. `dtype` defaults to the tape's."""
@@ -210,8 +211,17 @@ class Tape:
         self.add(ops.AllGather(collective=self._collective, rows=rows, out=made, root=root))
         return made
 
+    def leave(self, rows: Rows) -> None:
+        """Keeps rows, as they are now, for whoever asks the player once the step is done."""
+        out = self.rows(f"left {len(self._left)}", rows.width, rows.dtype)
+        self.add(ops.LeaveRows(rows=rows, out=out))
+        self._left.append(out)
+
     def finish(self, logits: Rows) -> Recording:
         """The recording; the tape is spent."""
         return Recording(
-            operations=tuple(self._operations), num_places=len(self._places), logits=logits
+            operations=tuple(self._operations),
+            num_places=len(self._places),
+            logits=logits,
+            left=tuple(self._left),
         )

@@ -11,13 +11,17 @@ from typing import Any
 import pytest
 
 from cluster.engine_options import EngineOptions
-from cluster.errors import ConfigError, UnsupportedModel
-from cluster.identity import Role
+from cluster.errors import ConfigError
+from cluster.identity import Role, WorkerKey
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
+from cluster.models.heads.card import HeadsCard
+from engine.contract.spec import EngineSpec
+from tests.engine.model.tiny_eagle import eagle_config, random_tensors, saved_heads
 from tests.engine.model.tiny_llama import random_model, tiny_config
 from tests.worker.worker_bench import options_for
 from worker.draft_card import find_draft
+from worker.start import spec_of
 
 WORDS = ["zero", "one", "two", "three"]
 
@@ -46,12 +50,12 @@ def model_in(folder: Path, words: list[str]) -> Path:
     return folder
 
 
-def found(speculation: str, target: Path, role: Role = Role.DECODE) -> ModelCard | None:
+def found(speculation: str, target: Path, role: Role = Role.DECODE) -> ModelCard | HeadsCard | None:
     options = options_for(role, engine=EngineOptions(speculation=speculation))
     return asyncio.run(find_draft(options, ModelStore().resolve(str(target))))
 
 
-@pytest.mark.parametrize("word", ["auto", "off", "ngram"])
+@pytest.mark.parametrize("word", ["auto", "off", "ngram", "heads"])
 def test_a_word_is_no_model(word: str, folder: Path) -> None:
     assert found(word, folder) is None
 
@@ -73,7 +77,7 @@ def test_tokens_are_compared_and_not_the_files_they_are_in(folder: Path, tmp_pat
     shutil.copytree(folder, draft)
     (draft / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     card = found(str(draft), folder)
-    assert card is not None
+    assert isinstance(card, ModelCard)
     assert card.tokenizer_digest != ModelStore().resolve(str(folder)).tokenizer_digest
 
 
@@ -90,9 +94,8 @@ def test_a_model_with_other_tokens_is_refused_by_name(
 @pytest.mark.parametrize(
     ("speculation", "words"),
     [
-        ("no-such-model", "none of auto, off, ngram, and no model: .*no-such-model"),
+        ("no-such-model", "none of auto, off, ngram, heads, and no model: .*no-such-model"),
         ("", "speculation is empty"),
-        ("heads", "speculation is heads: .* not computed yet"),
     ],
 )
 def test_what_is_neither_a_word_nor_a_model_is_refused(
@@ -103,11 +106,37 @@ def test_what_is_neither_a_word_nor_a_model_is_refused(
     assert caught.value.param == "speculation"
 
 
-def test_a_checkpoint_of_heads_is_refused_by_its_architecture(folder: Path, tmp_path: Path) -> None:
-    draft = tmp_path / "eagle"
-    shutil.copytree(folder, draft)
-    config = json.loads((draft / "config.json").read_text())
-    config["architectures"] = ["LlamaForCausalLMEagle3"]
-    (draft / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UnsupportedModel, match="LlamaForCausalLMEagle3"):
-        found(str(draft), folder)
+def test_a_checkpoint_of_a_head_guesses_where_tokens_are_decoded(
+    folder: Path, tmp_path: Path
+) -> None:
+    """It needs no tokenizer: its tokens are the target's."""
+    config = eagle_config(tiny_config())
+    eagle = saved_heads(random_tensors(config), config, tmp_path / "eagle")
+    card = found(str(eagle), folder)
+    assert isinstance(card, HeadsCard)
+    assert card.name == "eagle"
+    assert card.architecture == "LlamaForCausalLMEagle3"
+    assert found(str(eagle), folder, Role.PREFILL) is None
+
+
+def test_the_engine_is_told_of_a_head(folder: Path, tmp_path: Path) -> None:
+    config = eagle_config(tiny_config())
+    eagle = saved_heads(random_tensors(config), config, tmp_path / "eagle")
+    options = options_for(Role.DECODE, engine=EngineOptions(speculation=str(eagle)))
+    target = ModelStore().resolve(str(folder))
+    spec = spec_of(options, target, WorkerKey("w", "once"), found(str(eagle), folder))
+    assert spec.draft is None
+    assert spec.heads is not None
+    assert spec.heads.card is not None
+    assert spec.heads.card.source == str(eagle)
+    assert EngineSpec.unpack(spec.pack()) == spec
+
+
+@pytest.mark.parametrize("role", [Role.DECODE, Role.PREFILL])
+def test_the_engine_is_told_to_guess_by_the_models_own_layers_where_tokens_are_decoded(
+    role: Role, folder: Path
+) -> None:
+    options = options_for(role, engine=EngineOptions(speculation="heads"))
+    spec = spec_of(options, ModelStore().resolve(str(folder)), WorkerKey("w", "once"))
+    assert (spec.heads is not None) is (role is Role.DECODE)
+    assert spec.heads is None or spec.heads.card is None

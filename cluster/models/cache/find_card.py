@@ -5,12 +5,18 @@ from __future__ import annotations
 from cluster.common_options import ModelOptions
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
+from cluster.models.heads.card import HeadsCard
 from cluster.process.startup import report_progress
 
 
 def find_card(options: ModelOptions) -> ModelCard:
     """Blocking: may download. The supervisor sees how far it is. Raises a ModelError."""
     return ModelStore().resolve(options.model, _report)
+
+
+def find_heads(source: str) -> HeadsCard | None:
+    """As `find_card`, of a head beside a model; None: the source is something else."""
+    return ModelStore().resolve_heads(source, _report)
 
 
 def find_text_card(options: ModelOptions) -> ModelCard:

@@ -39,6 +39,8 @@ from cluster.models.files.manifest import read_manifest, stated_file, write_mani
 from cluster.models.files.progress import ByteProgress, silent
 from cluster.models.files.weights_digest import DigestCache
 from cluster.models.gguf.card import card_of_gguf
+from cluster.models.heads.card import HeadsCard
+from cluster.models.heads.folder import heads_of_folder
 from cluster.models.hf.card import card_of_folder
 
 
@@ -94,6 +96,19 @@ class ModelStore:
         return card_of_folder(
             folder, name=place.name, source=source, digests=digests, stated=stated
         )
+
+    def resolve_heads(self, source: str, progress: ByteProgress = silent) -> HeadsCard | None:
+        """As `resolve`, of a checkpoint that holds a head beside a model; None: it holds something
+        else."""
+        place = parse_source(source)
+        if not isinstance(place, FolderSource | HubSource):
+            return None
+        if isinstance(place, HubSource) and self._cached(place) is None:
+            with disk_errors(self.root), cache_lock(self._lock_path(place), progress):
+                self._fetch(place, progress)
+        path = self._path(place)
+        name = place.name if isinstance(place, HubSource) else path.name
+        return heads_of_folder(path, name=name, source=source, digests=self._digests(progress))
 
     def show(self, source: str) -> ModelCard:
         """The facts of a model that is here; fetches nothing. Raises UnknownModel otherwise."""

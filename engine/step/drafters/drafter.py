@@ -43,6 +43,29 @@ class Wanted:
     """As many as its prospect had chances, at most. It has blocks for them."""
 
 
+@dataclass(frozen=True, slots=True)
+class SeenRows:
+    """Rows of one sequence in a step that has been computed."""
+
+    sequence: Sequence
+    row: int
+    """The first, among all of the step's."""
+    place: int
+    """Of its token in the sequence."""
+
+    @property
+    def num_right(self) -> int:
+        """Of known tokens, once the step has given its tokens; the others were wrong guesses."""
+        return self.sequence.num_computed - self.place
+
+
+class StatesReader(Protocol):
+    """What reads the states that the target's steps leave."""
+
+    def saw(self, rows: Ordered[SeenRows]) -> None:
+        """Of the step that was computed last, once its tokens are given. Never raises."""
+
+
 class Drafter(Protocol):
     """One engine's. Called from its one thread; what it raises is a bug."""
 

@@ -14,6 +14,7 @@ from engine.memory.lease import BlockLease
 from engine.sampling.grammars.constraint import Constraint
 from engine.step.drafting.draft_kv import DraftKv
 from engine.step.drafting.drafter import Guesser
+from engine.step.drafting.head_kv import HeadKv
 from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.lifecycle import Life
 
@@ -30,6 +31,7 @@ class Sequence:
         "constraint",
         "draft_kv",
         "guesser",
+        "head_kv",
         "is_pooled",
         "lease",
         "life",
@@ -66,6 +68,8 @@ class Sequence:
         """Guesses its next tokens by its text; None: nobody does, or not yet."""
         self.draft_kv: DraftKv | None = None
         """What a model that guesses them has read; None: there is none, or nothing yet."""
+        self.head_kv: HeadKv | None = None
+        """The same of a head over the model's states."""
         self._names: list[bytes] = []
 
     @property

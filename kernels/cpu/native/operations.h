@@ -32,6 +32,8 @@ void splitserve_rms_norm(int32_t dtype, const void* branch, float* residual, con
 void splitserve_gated_mul(int32_t activation, int32_t dtype, const void* gate_up,
                           int64_t num_rows, int64_t inner, void* out, int32_t num_threads);
 
+void splitserve_sigmoid(const float* values, int64_t count, float* out);
+
 void splitserve_head_norm(int32_t dtype, void* qkv, const float* query_weight,
                           const float* key_weight, float eps, int64_t num_rows, int64_t num_heads,
                           int64_t num_kv_heads, int64_t head_dim, int32_t num_threads);

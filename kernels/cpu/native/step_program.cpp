@@ -88,6 +88,10 @@ struct SelectRows {
   int64_t source, target, row_bytes;
 };
 
+struct LeaveRows {
+  int64_t source, target, row_bytes;
+};
+
 // One row of an embedding whose words lie 32 apart: float32 out.
 void widen_row(const Word* words, int64_t num_steps, int64_t dtype, float* out) {
   for (int64_t step = 0; step < num_steps; ++step) {
@@ -215,6 +219,11 @@ extern "C" void splitserve_run_select_rows(const void* record, Run& run) {
   for (int64_t row = 0; row < run.step.num_logits; ++row)
     std::memcpy(run.at<char>(op.target) + row * op.row_bytes,
                 run.at<char>(op.source) + run.step.logit_rows[row] * op.row_bytes, op.row_bytes);
+}
+
+extern "C" void splitserve_run_leave_rows(const void* record, Run& run) {
+  const auto& op = as<LeaveRows>(record);
+  std::memcpy(run.at<char>(op.target), run.at<char>(op.source), run.num_rows * op.row_bytes);
 }
 
 // From here on there are only the rows whose logits are wanted.

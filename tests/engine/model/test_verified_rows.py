@@ -19,6 +19,8 @@ from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.rank_place import RankPlace
 from kernels.cpu.team import TEAM
+from tests.engine.model.mixture_cards import LATENTS, MIXTURES
+from tests.engine.model.mixture_cards import card_of as family_card
 from tests.engine.model.rank_decoders import rank_split
 from tests.engine.model.tiny_llama import ragged_batch, random_model, saved_card, tiny_config
 from tests.kernels.kernel_sets import cpu_set
@@ -118,6 +120,21 @@ def test_rows_of_a_tiny_model_over_block_borders_are_those_of_single_steps(
         layout = KvLayout.of(card.config, block_size, kv or dtype)
         num_blocks = len(texts) * (1 + 90 // block_size)
         assert_alike(lambda: KvPool(layout, num_blocks, "cpu"), decoder, texts, block_size)  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", [*MIXTURES, *LATENTS])
+def test_rows_of_latents_and_mixtures_are_those_of_single_steps(
+    family: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """Kernel by kernel: routes, experts and latents have no native program."""
+    card = family_card(family, tmp_path)
+    decoder = Decoder.load(card, dtype, "cpu")
+    assert decoder.num_native_calls == 0
+    assert decoder.has_alike_rows
+    texts = texts_of(card.config.vocab_size, [3, 4, 15, 62, 65])
+    layout = KvLayout.of(card.config, 16, dtype)
+    assert_alike(lambda: KvPool(layout, 8 * len(texts), "cpu"), decoder, texts, 16)
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.gated_mul import GateActivation
 from kernels.linear import Linear
 from kernels.reference.linear import TorchLinear
 from kernels.tape.operations import AllGather, AllReduce, Operation
-from kernels.tape.play import spent_places
+from kernels.tape.play import player_of, spent_places
 from kernels.tape.rows import QkvHeads, Rows
 from kernels.tape.tape import Tape
+from tests.engine.model.tiny_llama import ragged_batch
 from tests.kernels.kernel_sets import random
 from tests.kernels.ranks import SameEverywhere
 
@@ -52,6 +54,24 @@ def test_ranks_record_the_same_and_their_collectives_among_it() -> None:
 
 def test_gathered_logits_are_as_wide_as_all_ranks_together() -> None:
     assert feed_forward(Tape(torch.float32, SameEverywhere(3))).width == 30
+
+
+def test_rows_that_are_left_outlive_the_operations_that_change_them() -> None:
+    """Natively they do as well: tests/engine/model/test_eagle3_head.py."""
+    tape, ones = Tape(torch.float32), torch.ones(HIDDEN)
+    embedding, product = matrix(20, HIDDEN), matrix(HIDDEN, HIDDEN)
+    residual = tape.embed(embedding)
+    tape.leave(residual)
+    x = tape.rms_norm(residual, ones, 1e-5)
+    x = tape.add_rms_norm(tape.linear(product, x, "branch"), residual, ones, 1e-5)
+    tape.leave(residual)
+    player = player_of(tape.finish(tape.logits(matrix(10, HIDDEN), x)), REFERENCE)
+    batch = ragged_batch([([3, 5, 3], 0, [0])])
+    player(batch, torch.zeros(1, 1, 2, 1, 4, 2))
+    before, after = player.left()
+    assert torch.equal(before, embedding.rows(batch.token_ids))
+    normed = REFERENCE.rms_norm(before.clone(), ones, 1e-5, torch.float32)
+    assert torch.equal(after, before + product(normed))
 
 
 def test_rows_of_a_wrong_width_are_refused_while_recording() -> None:

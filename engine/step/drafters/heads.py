@@ -1,0 +1,250 @@
+"""Drafts by a head over the target's states, of all sequences together.
+
+    a step is computed       the states of its rows are there: kept, of rows that were right
+    they get many            pairs of states and tokens are read, so that few are left
+    a draft is wanted        the last pairs are read, and the next tokens guessed, one forward each
+    after the verification   what was guessed is written over by what came, from the target's states
+
+What a draft costs is measured, and in the plan's goodput: where it does not pay nothing is guessed.
+A head that fails costs its drafts, and after MAX_FAILURES nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+
+import numpy as np
+import structlog
+import torch
+
+from cluster.deadline import Clock
+from engine.contract.draft_numbers import DrafterKind
+from engine.model.head_output import HeadOutput
+from engine.runner.model_runner import DraftHeads, Replica
+from engine.step.batch.step_work import Span
+from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
+from engine.step.drafters.draft_sampling import GuessSampler, Making
+from engine.step.drafters.drafter import NOTHING, DraftProspect, SeenRows, Wanted
+from engine.step.drafters.guess_price import GuessPrice
+from engine.step.drafting.drafter import Draft
+from engine.step.drafting.head_kv import HeadKv
+from engine.step.drafting.kept_rates import OwnKeptRates, SharedKeptRates
+from engine.step.planning.step_cost import StepCost
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
+
+_LOG = structlog.get_logger()
+MOST_PENDING = 16
+"""States of a sequence that are kept for its next draft: those of a step with the longest draft, or
+of as many steps without. Of more all but the last are read at once."""
+MAX_FAILURES = 3
+
+
+class HeadsDrafter:
+    """A Drafter, and a StatesReader."""
+
+    kind = DrafterKind.HEADS
+
+    def __init__(
+        self, heads: DraftHeads, replica: Replica, *, block_size: int, clock: Clock
+    ) -> None:
+        self._heads = heads
+        self._sampler = GuessSampler(replica.eos_token_ids, replica.vocab_size)
+        self._block_size, self._clock = block_size, clock
+        self._price = GuessPrice(heads.share)
+        self._rates = SharedKeptRates()
+        self._era = 0
+        self._cost, self._least = StepCost(), 0.0
+        self._guess_ms = 0.0
+        self._num_ready = 0
+        """Sequences that were found ready since `begin`."""
+        self._num_failures = 0
+        self._took_s = 0.0
+
+    def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
+        """See Drafter."""
+        self._cost, self._least = cost, least
+        self._guess_ms = self._price.token_ms(self._num_ready or max(1, num_decodes), cost)
+        self._num_ready = 0
+        self._price.note_idle()
+        self._rates.fade()
+
+    def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
+        """See Drafter. Of answers in a grammar it knows no masks."""
+        kv = sequence.head_kv
+        if kv is None or request.grammar is not None or self._is_out:
+            return NOTHING
+        kv.rates.fade()
+        kv.settle(sequence.token_ids)
+        if not self._is_ready(sequence):
+            return NOTHING
+        chances = kv.rates.chances(most, self._least)
+        if not chances:
+            return NOTHING
+        self._num_ready += 1
+        return DraftProspect(chances, self._guess_ms)
+
+    def draft(self, wanted: Ordered[Wanted]) -> list[Draft]:
+        """See Drafter. Whose block was copied for its next token has lost what was read there: it
+        has no draft this time."""
+        began_s = self._clock()
+        makings = [Making.of(one) for one in wanted]
+        ready = [making for making in makings if self._is_ready(making.sequence)]
+        try:
+            if ready:
+                self._guess(ready)
+        except Exception:
+            self._fail()
+            return [Draft([], [], drafter=self.kind) for _ in wanted]
+        finally:
+            self._took_s += self._clock() - began_s
+        return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
+
+    def settle(self) -> None:
+        """See Drafter: it reads where states come."""
+
+    def take_s(self) -> float:
+        """See Drafter."""
+        took_s, self._took_s = self._took_s, 0.0
+        return took_s
+
+    def saw(self, rows: Ordered[SeenRows]) -> None:
+        """See StatesReader."""
+        if self._is_out:
+            return
+        try:
+            self._take(self._heads.runner.states(), rows)
+        except Exception:
+            self._fail()
+
+    @property
+    def _is_out(self) -> bool:
+        return self._num_failures >= MAX_FAILURES
+
+    def _take(self, states: torch.Tensor, rows: Ordered[SeenRows]) -> None:
+        many = list[tuple[Sequence, HeadKv]]()
+        has_prompts = any(one.num_right > MOST_PENDING for one in rows)
+        for one in rows:
+            sequence, num_rows = one.sequence, one.num_right
+            if sequence.lease is None or num_rows <= 0:
+                continue  # it has ended, or none of its guesses was right
+            kv = self._kv_of(sequence, one.place)
+            own = states[one.row : one.row + num_rows]
+            is_small = has_prompts and num_rows <= MOST_PENDING
+            kv.saw(own.clone() if is_small else own)  # else a prompt's states would stay with it
+            if kv.num_pending > MOST_PENDING:
+                many.append((sequence, kv))
+        if many:
+            self._read(many)
+
+    def _kv_of(self, sequence: Sequence, place: int) -> HeadKv:
+        """As the state at `place` goes on with it, or begins anew."""
+        kv, lease = sequence.head_kv, sequence.blocks
+        if kv is not None and kv.goes_on(lease, place, self._block_size, era=self._era):
+            return kv
+        rates = OwnKeptRates(self._rates) if kv is None else kv.rates
+        sequence.head_kv = kv = HeadKv(lease, place, rates, era=self._era)
+        return kv
+
+    def _read(self, many: list[tuple[Sequence, HeadKv]]) -> None:
+        """All but the last pair of each: its row says what comes next."""
+        began_s = self._clock()
+        rows, states = list[ReadRow](), list[torch.Tensor]()
+        for sequence, kv in many:
+            row, own = self._next_row(sequence, kv, kv.num_pending - 1, 0)
+            rows.append(row)
+            states.append(own)
+        hidden = self._heads.runner.fused(torch.cat(states))
+        self._heads.runner.forward(reading(rows, self._block_size, wants_logits=False), hidden)
+        for row, (_, kv) in zip(rows, many, strict=True):
+            kv.read(len(row.token_ids), self._block_size)
+        self._took_s += self._clock() - began_s
+
+    def _next_row(
+        self, sequence: Sequence, kv: HeadKv, num_pairs: int, num_guesses: int
+    ) -> tuple[ReadRow, torch.Tensor]:
+        """With their states; blocks reach as far as guesses after them are written."""
+        pairs = kv.take_pending(num_pairs, sequence.token_ids)
+        reach = kv.num_read + num_pairs + num_guesses
+        table = kv.table(reach, self._block_size)
+        return ReadRow(pairs.token_ids, kv.num_read, table), pairs.states
+
+    def _is_ready(self, sequence: Sequence) -> bool:
+        """The states of all its tokens but the last known one are there, over its own blocks."""
+        kv = sequence.head_kv
+        return (
+            kv is not None
+            and kv.num_pending > 0
+            and kv.goes_on(
+                sequence.lease, len(sequence.token_ids) - 1, self._block_size, era=self._era
+            )
+        )
+
+    def _guess(self, makings: list[Making]) -> None:
+        began_s = self._clock()
+        rows, output = self._begin(makings)
+        tables, hidden = block_tables(rows), output.hidden
+        places = np.array([row.end for row in rows], dtype=np.int64)  # [num_seqs]
+        num_rounds, num_rows = 1, sum(len(row.token_ids) for row in rows)
+        self._sampler.guess(output.logits, makings)
+        going = list(range(len(makings)))  # whose rows are in `hidden`
+        while kept := [at for at, i in enumerate(going) if not makings[i].is_over]:
+            going, hidden = [going[at] for at in kept], hidden[kept]
+            batch = guessing(
+                [makings[i].guesses[-1] for i in going],
+                places[going] + num_rounds - 1,
+                tables[going],
+                self._block_size,
+            )
+            output = _wanted(self._heads.runner.forward(batch, hidden))
+            hidden = output.hidden
+            self._sampler.guess(output.logits, [makings[i] for i in going])
+            num_rounds, num_rows = num_rounds + 1, num_rows + len(going)
+        for making in makings:
+            _kv(making).guessed(making.guesses, len(making.sequence.token_ids))
+        self._price.note_drafts(num_rounds, num_rows, (self._clock() - began_s) * 1e3, self._cost)
+
+    def _begin(self, makings: list[Making]) -> tuple[list[ReadRow], HeadOutput]:
+        """Reads what is pending; its last row says what comes next."""
+        rows, states = list[ReadRow](), list[torch.Tensor]()
+        for making in makings:
+            kv = _kv(making)
+            row, own = self._next_row(making.sequence, kv, kv.num_pending, making.num_tokens - 1)
+            rows.append(row)
+            states.append(own)
+        hidden = self._heads.runner.fused(torch.cat(states))
+        batch = reading(rows, self._block_size, wants_logits=True)
+        output = _wanted(self._heads.runner.forward(batch, hidden))
+        for row, making in zip(rows, makings, strict=True):
+            _kv(making).read(len(row.token_ids), self._block_size)
+        return rows, output
+
+    def _fail(self) -> None:
+        """Whatever was read is in doubt; requests go on without."""
+        self._era += 1
+        self._num_failures += 1
+        _LOG.exception(
+            "the head has failed; its guesses are left out",
+            head=self._heads.name,
+            is_for_good=self._is_out,
+        )
+
+
+def seen_rows(spans: Ordered[Span]) -> list[SeenRows]:
+    """Of a step that is about to give its tokens."""
+    rows, row = list[SeenRows](), 0
+    for span in spans:
+        rows.append(SeenRows(span.sequence, row, span.sequence.num_computed))
+        row += span.num_tokens
+    return rows
+
+
+def _kv(making: Making) -> HeadKv:
+    kv = making.sequence.head_kv
+    assert kv is not None, "prospect was asked for"
+    return kv
+
+
+def _wanted(output: HeadOutput | None) -> HeadOutput:
+    assert output is not None, "its logits were wanted"
+    return output

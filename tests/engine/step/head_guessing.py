@@ -1,0 +1,153 @@
+"""Heads without weights: a state stands for the tokens that it has seen, and guesses are what the
+target would say after them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from engine.model.head_output import HeadOutput
+from engine.model.ragged_batch import RaggedBatch
+from engine.process.fake_runner import FakeRunner, fake_logits, read_tokens, write_tokens
+from engine.runner.model_runner import DraftHeads, Replica
+from engine.step.drafters.heads import HeadsDrafter
+from engine.step.engine import Engine
+from tests.engine.step.engine_scenario import VOCAB_SIZE, small_engine
+from tests.engine.step.guessing import TickingClock
+from tests.engine.step.model_guessing import nobody
+
+Seen = tuple[int, ...]
+"""Tokens of a sequence, from its beginning."""
+
+
+class Ledger:
+    """Which tokens a state stands for: a state is a number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Seen, int] = {}
+        self._seen: list[Seen] = []
+
+    def number(self, seen: Seen) -> int:
+        """The same for the same tokens."""
+        if seen not in self._numbers:
+            self._numbers[seen] = len(self._seen)
+            self._seen.append(seen)
+        return self._numbers[seen]
+
+    def seen(self, number: float) -> Seen:
+        """The inverse."""
+        return self._seen[int(number)]
+
+
+class LeavingRunner(FakeRunner):
+    """A target whose steps leave a state of each row."""
+
+    def __init__(self, kv: torch.Tensor, vocab_size: int, ledger: Ledger) -> None:
+        super().__init__(kv, vocab_size)
+        self._ledger = ledger
+        self.left = torch.empty(0, 1)
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """See ModelRunner."""
+        logits = super().forward(batch)
+        starts, rows = batch.query_starts.tolist(), list[list[float]]()
+        for row, place in enumerate(batch.positions.tolist()):
+            sequence = next(i for i, end in enumerate(starts[1:]) if row < end)
+            seen = read_tokens(self._kv, batch.block_tables[sequence], place + 1)
+            rows.append([float(self._ledger.number(tuple(seen)))])
+        self.left = torch.tensor(rows)
+        return logits
+
+
+class FakeHead:
+    """A HeadsRunner over a pool of its own, which it reads back: a pair in a wrong place, or of
+    another sequence, makes it err."""
+
+    every = 0
+    """Of places in a text, which one it guesses wrongly; 0: none."""
+    fails_at: frozenset[int] = frozenset()
+    """Calls that raise after they have written."""
+
+    def __init__(self, target: LeavingRunner, kv: torch.Tensor, ledger: Ledger) -> None:
+        self.target, self.kv, self._ledger = target, kv, ledger
+        self.num_calls = 0
+        self.num_strange = 0
+        """Guesses that were asked for over pairs of other tokens."""
+
+    def states(self) -> torch.Tensor:
+        """See HeadsRunner."""
+        return self.target.left
+
+    def fused(self, states: torch.Tensor) -> torch.Tensor:
+        """See HeadsRunner: as they are."""
+        return states
+
+    def forward(self, batch: RaggedBatch, hidden: torch.Tensor) -> HeadOutput | None:
+        """See HeadsRunner."""
+        write_tokens(self.kv, batch.slots, batch.token_ids)
+        self.num_calls += 1
+        if self.num_calls in self.fails_at:
+            raise RuntimeError("the head is not well")
+        assert len(hidden) == len(batch.token_ids)
+        starts = batch.query_starts.tolist()
+        logits, numbers = list[torch.Tensor](), list[list[float]]()
+        for row in batch.logit_rows.tolist():
+            sequence = next(i for i, end in enumerate(starts[1:]) if row < end)
+            seen = (*self._ledger.seen(float(hidden[row])), int(batch.token_ids[row]))
+            length = int(batch.positions[row]) + 1
+            pairs = read_tokens(self.kv, batch.block_tables[sequence], length)
+            self.num_strange += tuple(pairs) != seen[-length:]
+            logits.append(self._logits(seen))
+            numbers.append([float(self._ledger.number(seen))])
+        if not logits:
+            return None
+        return HeadOutput(torch.stack(logits), torch.tensor(numbers))
+
+    def _logits(self, seen: Sequence[int]) -> torch.Tensor:
+        logits = fake_logits(seen, VOCAB_SIZE)
+        return logits.roll(1) if self.every and len(seen) % self.every == 0 else logits
+
+
+def with_head(
+    target: Replica, *, every: int = 0, fails_at: frozenset[int] = frozenset()
+) -> Replica:
+    """A replica whose steps leave states, and a head over them."""
+    ledger = Ledger()
+    runner = LeavingRunner(target.kv, VOCAB_SIZE, ledger)
+    head = FakeHead(runner, torch.zeros_like(target.kv), ledger)
+    head.every, head.fails_at = every, fails_at
+    return replace(target, runner=runner, heads=DraftHeads(name="head", runner=head, share=0.05))
+
+
+def head_engine(target: Replica, *, every: int = 0, **more: Any) -> Engine:
+    """An engine whose head is wrong at each `every`-th place; by its clock drafts pay."""
+    fails_at = more.pop("fails_at", frozenset())
+    return small_engine(
+        with_head(target, every=every, fails_at=fails_at),
+        clock=more.pop("clock", None) or TickingClock(),
+        make_drafter=nobody,
+        **({"max_batch_tokens": 32, "max_num_seqs": 8} | more),
+    )
+
+
+def drafter_of(engine: Engine) -> HeadsDrafter:
+    """Its head's."""
+    assert engine._speculation is not None
+    [drafter] = [one for one in engine._speculation._drafters if isinstance(one, HeadsDrafter)]
+    return drafter
+
+
+def head_of(engine: Engine) -> FakeHead:
+    """Without weights."""
+    head = drafter_of(engine)._heads.runner
+    assert isinstance(head, FakeHead)
+    return head
+
+
+def num_misses(engine: Engine) -> float:
+    """Guesses that were wrong."""
+    rates = drafter_of(engine)._rates
+    return rates._trials - rates._kept
