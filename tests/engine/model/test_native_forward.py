@@ -97,6 +97,7 @@ def test_a_model_with_a_part_without_a_native_form_goes_by_operations(
     plain, plain_kv = decoder(tmp_path, REFERENCE, torch.float32, monkeypatch)
     assert (model.num_native_calls, plain.num_native_calls) == (0, 0)
     assert model.why_by_kernels == "no native form of TorchLinear"
+    assert (model.has_alike_rows, plain.has_alike_rows) == (False, False)
     assert plain.why_by_kernels == "the reference kernels have no programs"
     for chunks in STEPS:
         batch = last_rows(chunks)

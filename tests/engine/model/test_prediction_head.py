@@ -229,3 +229,13 @@ def test_a_model_without_such_layers_is_refused_by_name(own: Own) -> None:
     card = replace(own.good, config=replace(own.good.config, num_prediction_layers=0))
     with pytest.raises(ConfigError, match="has no layers that predict further tokens"):
         load_replica(spec(card, "heads"), lambda phase, fraction: None)
+
+
+def test_latents_in_a_quantized_cache_are_not_speculated_for(own: Own) -> None:
+    """torch writes them there, and its rows differ by batch."""
+    given = structs.replace(spec(own.good, "heads"), kv="int8")
+    replica = load_replica(given, lambda phase, fraction: None)
+    assert not replica.loaded.has_alike_rows
+    with pytest.raises(ConfigError, match="its rows differ by batch"):
+        Engine(replica, given.options)
+    assert "rows differ" in (Engine(replica, spec(own.good, "auto").options).why_no_drafts or "")
