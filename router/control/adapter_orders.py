@@ -1,33 +1,39 @@
-"""An operator has adapters loaded and unloaded: every worker of the fleet is told, all at once."""
+"""An operator has adapters loaded and unloaded: every worker of the fleet is told, all at once, and
+those that join later when they do."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 from cluster.adapter import check_name
-from cluster.dial.dialer import Dialer, OperatorLink
-from cluster.errors import InvalidRequest, SplitserveError, status_of
+from cluster.dial.dialer import OperatorLink
+from cluster.errors import AdapterRefused, InvalidRequest, SplitserveError, status_of
+from cluster.identity import WorkerKey
+from cluster.logs import get_logger
+from cluster.process.background import Background
+from cluster.world import World
 from protos.membership_pb2 import AdapterAnswer, AdapterOutcome
 from protos.worker_pb2 import LoadAdapterRequest, UnloadAdapterRequest
+from router.control.standing_adapters import AdapterOrder, StandingAdapters, StandingOrder
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 
 MAX_PATH_CHARS = 1024
 LOAD_TIMEOUT_S = 60.0
 """Of each worker: it reads files, perhaps from far away."""
-
-
-class _Order(Protocol):
-    async def __call__(self, link: OperatorLink, *, timeout_s: float) -> AdapterOutcome: ...
+_REFUSED = status_of(AdapterRefused("")).code
+_log = get_logger("adapters")
 
 
 class AdapterOrders:
-    """Of one router. From the event loop only. A worker that joins later has what lies in its
-    folder, and no order of before."""
+    """Of one router, for all of its doors. From the event loop only."""
 
-    def __init__(self, fleet: Fleet, dialer: Dialer) -> None:
-        self._fleet, self._dialer = fleet, dialer
+    def __init__(self, fleet: Fleet, background: Background, world: World) -> None:
+        self._fleet, self._background, self._dialer = fleet, background, world.dialer
+        self._standing = StandingAdapters(world.clock)
+        self._seen: set[WorkerKey] = set()
+        """Members that have been told what stands, or are."""
+        fleet.changes.watch(self._look)
 
     async def load(self, request: LoadAdapterRequest) -> AdapterAnswer:
         """What came of it at each worker. Raises InvalidRequest for no name and no path."""
@@ -38,35 +44,82 @@ class AdapterOrders:
                 f"{MAX_PATH_CHARS}",
                 param="lora_path",
             )
-
-        async def order(link: OperatorLink, *, timeout_s: float) -> AdapterOutcome:
-            done = await link.load_adapter(request, timeout_s=timeout_s)
-            return AdapterOutcome(digest=done.digest)
-
-        return await self._tell_all(order)
+        return await self._tell_all(request)
 
     async def unload(self, request: UnloadAdapterRequest) -> AdapterAnswer:
         """As `load`; nothing is amiss where a worker does not have it."""
         check_name(request.name)
+        return await self._tell_all(request)
 
-        async def order(link: OperatorLink, *, timeout_s: float) -> AdapterOutcome:
-            await link.unload_adapter(request, timeout_s=timeout_s)
-            return AdapterOutcome()
-
-        return await self._tell_all(order)
-
-    async def _tell_all(self, order: _Order) -> AdapterAnswer:
-        members = [item for item in self._fleet.members if item.member.version]
-        outcomes = await asyncio.gather(*(self._tell(item, order) for item in members))
+    async def _tell_all(self, request: AdapterOrder) -> AdapterAnswer:
+        """It stands at once: who joins meanwhile is told as well."""
+        order = StandingOrder(request)
+        before = self._standing.put(order)
+        try:
+            outcomes = await asyncio.gather(*(self._tell(item, order) for item in self._members()))
+        finally:
+            if not order.done:
+                self._standing.undo(order, before)
         return AdapterAnswer(outcomes=outcomes)
 
-    async def _tell(self, item: FleetMember, order: _Order) -> AdapterOutcome:
+    async def _tell(self, item: FleetMember, order: StandingOrder) -> AdapterOutcome:
         link = self._dialer.operator(item.member.address)
         try:
-            outcome = await order(link, timeout_s=LOAD_TIMEOUT_S)
+            outcome = AdapterOutcome(digest=await _carry_out(link, order.request))
         except SplitserveError as error:
             outcome = AdapterOutcome(code=status_of(error).code, message=error.message)
+        else:
+            self._standing.note_done(order, item.key, outcome.digest)
         finally:
             await link.close()
         outcome.worker_id = item.key.worker_id
         return outcome
+
+    def _members(self) -> list[FleetMember]:
+        """That take such orders: other engines' servers do not."""
+        return [item for item in self._fleet.members if item.member.version]
+
+    def _look(self) -> None:
+        """The fleet has changed."""
+        members = {item.key: item for item in self._members()}
+        new = [key for key in members if key not in self._seen]
+        self._seen = set(members)
+        if not self._standing:
+            return
+        told = {key: item.state.adapters for key, item in members.items()}
+        for name in self._standing.look(told):
+            _log.info("an order about an adapter stands no more: its worker has another", name=name)
+        for key in new:
+            bringing = self._bring_in(members[key])
+            self._background.once(f"adapter orders {key.worker_id}", bringing)
+
+    async def _bring_in(self, item: FleetMember) -> None:
+        """What stands is told to one that has joined, in order; a new order about the same name
+        that comes meanwhile is told again, so as to be the last."""
+        for name in self._standing.names:
+            told = None
+            while (order := self._standing.of(name)) not in (None, told):
+                assert order is not None
+                told = order
+                outcome = await self._tell(item, order)
+                if outcome.code:
+                    self._failed(item, name, outcome)
+
+    def _failed(self, item: FleetMember, name: str, outcome: AdapterOutcome) -> None:
+        """It is told again with the next change of the fleet, unless it will not have it."""
+        if outcome.code != _REFUSED:
+            self._seen.discard(item.key)
+        _log.warning(
+            "a worker that joined has not done what was ordered before",
+            worker_id=item.key.worker_id,
+            name=name,
+            cause=outcome.message,
+        )
+
+
+async def _carry_out(link: OperatorLink, request: AdapterOrder) -> str:
+    """The digest that the name stands for then; empty: for none."""
+    if isinstance(request, LoadAdapterRequest):
+        return (await link.load_adapter(request, timeout_s=LOAD_TIMEOUT_S)).digest
+    await link.unload_adapter(request, timeout_s=LOAD_TIMEOUT_S)
+    return ""

@@ -71,6 +71,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         *,
         clock: Clock,
         dialer: Dialer,
+        adapter_orders: AdapterOrders,
         given_up: Callable[[], str] = lambda: "",
         routers: Callable[[], Iterable[membership_pb2.RouterState]] = list,
     ) -> None:
@@ -88,7 +89,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._routers = routers
         self._hold_orders = HoldOrders(fleet, index)
         self._hand_on_orders = HandOnOrders(fleet, index, dialer)
-        self._adapter_orders = AdapterOrders(fleet, dialer)
+        self._adapter_orders = adapter_orders
         self._started_s = clock()
 
     async def Join(

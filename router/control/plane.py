@@ -92,6 +92,7 @@ class FleetPlane:
         self.estimates = estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
+        self.adapter_orders = AdapterOrders(self.fleet, self._background, world)
         watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         self.lines = self._new_lines(options, world, own.pooling)
@@ -120,11 +121,6 @@ class FleetPlane:
     def index(self) -> PrefixIndex:
         """Who holds which prefix."""
         return self._index
-
-    @property
-    def adapter_orders(self) -> AdapterOrders:
-        """For who loads adapters over HTTP."""
-        return AdapterOrders(self.fleet, self._world.dialer)
 
     @property
     def passing(self) -> Passing | None:
@@ -295,6 +291,7 @@ class FleetPlane:
             self._supervision,
             clock=awake,
             dialer=self._world.dialer,
+            adapter_orders=self.adapter_orders,
             given_up=lambda: self.degradation.in_words,
             routers=self.circle.states if self.circle is not None else list,
         )
