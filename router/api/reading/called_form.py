@@ -96,8 +96,8 @@ def _functions(
 def _function(
     function: FunctionDefinition, kinds: Mapping[str, frozenset[str]], param: str, follows: bool
 ) -> Function:
-    follows = follows or function.strict
-    schema = _of_object(function.parameters, param) if follows else {"type": "object"}
+    is_kept = follows or function.strict
+    schema = _of_object(function.parameters, param) if is_kept else {"type": "object"}
     return Function(name=function.name, schema=schema, kinds=kinds, param=param)
 
 
