@@ -63,6 +63,10 @@ class CallSyntax:
 SyntaxMaker = Callable[[Sequence[Function], Terms], CallSyntax]
 
 
+BARE_FAMILIES = frozenset({"llama3_json", "pythonic"})
+"""Whose calls may begin without a word that nothing else begins with."""
+
+
 def syntax_of(family: str, functions: Sequence[Function], terms: Terms) -> CallSyntax:
     """`family`: a word of --tool-format. Raises InvalidRequest for a schema that cannot be
     followed."""

@@ -1,12 +1,15 @@
-"""What a chat's answer is to be, by where its prompt ends: calls, or a form after a thought."""
+"""What a chat's answer is to be, by where its prompt ends: calls, a form after a thought, or one of
+both."""
 
 from __future__ import annotations
 
 from router.api.reading.answer_format import grammar_in
+from router.api.reading.called_form import must_call
 from router.api.reading.schema import ChatRequest
 from router.api.reading.talk import thinks_first
 from router.front.served_model import ServedModel
 from router.grammar.call_grammar import CallGrammars
+from router.grammar.call_or_form import call_or_form
 from router.grammar.thought_first import FormsByPrompt, after_thought
 
 
@@ -15,9 +18,11 @@ def forms_of(
 ) -> FormsByPrompt:
     """`called`: the grammar of calls, where the request asks for any. Raises InvalidRequest, naming
     the field at fault."""
-    if called is not None:
-        return FormsByPrompt(called.plain, called.in_thought)
     form, thoughts = grammar_in(request), model.manners.thoughts
-    if form is None or thoughts is None or not thinks_first(request):
-        return FormsByPrompt(form)
-    return after_thought(form, (thoughts.begin, thoughts.end), model.manners.special)
+    if called is not None and (form is None or must_call(request)):
+        return FormsByPrompt(called.plain, called.in_thought)
+    answer = FormsByPrompt(form)
+    if form is not None and thoughts is not None and thinks_first(request):
+        words = thoughts.begin, thoughts.end
+        answer = after_thought(form, words, model.manners.special)
+    return answer if called is None else call_or_form(called, answer)

@@ -10,12 +10,13 @@ from typing import Any
 
 from cluster.errors import InvalidRequest
 from router.api.reading.schema import ChatRequest
+from router.api.reading.talk import has_form
 from router.api.reading.tool_kinds import kinds_of
 from router.api.reading.tool_schema import FunctionDefinition, NamedChoice
 from router.api.reading.tools import offered
 from router.front.served_model import ServedModel
 from router.grammar.call_grammar import CallGrammars, CallWish, call_grammars
-from router.grammar.call_syntax import Function
+from router.grammar.call_syntax import BARE_FAMILIES, Function
 from router.tools.detection import Manners
 
 _WORDS = ("title", "description", "examples", "$comment")
@@ -31,15 +32,28 @@ def named_in(request: ChatRequest) -> str | None:
     return None
 
 
+def must_call(request: ChatRequest) -> bool:
+    """The answer is a call, whatever else it could be."""
+    return named_in(request) is not None or request.tool_choice == "required"
+
+
 def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None:
     """None: calls, if any, are as the model writes them. The request and its model were checked.
-    Raises InvalidRequest for what cannot be kept to, naming it."""
+    Beside a form the grammar is that of answers that call. Raises InvalidRequest for what cannot be
+    kept to, naming it."""
     functions, name = offered(request), named_in(request)
-    must_call = name is not None or request.tool_choice == "required"
-    if not must_call and not any(each.strict for each in functions):
+    calls = must_call(request) or (has_form(request) and bool(functions))
+    if not calls and not any(each.strict for each in functions):
         return None
     manners = model.manners
     assert manners.tools is not None, "a model that is offered tools calls them in some way"
+    if has_form(request) and not must_call(request) and manners.tools.name in BARE_FAMILIES:
+        raise InvalidRequest(
+            f"{model.name} begins calls as JSON, or a list, begins: response_format and "
+            "structured_outputs leave no room for them; leave tools out, or send a tool_choice of "
+            "none, required, or a function by name",
+            param="tools",
+        )
     if manners.thoughts is not None and request.reasoning_format == "none":
         raise InvalidRequest(
             "reasoning_format: none leaves thoughts in the content, where calls are looked for; "
@@ -49,8 +63,8 @@ def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None
     return call_grammars(
         CallWish(
             family=manners.tools.name,
-            functions=_functions(request, functions, name, must_call=must_call),
-            must_call=must_call,
+            functions=_functions(request, functions, name, follows=must_call(request)),
+            must_call=calls,
             only_one=name is not None or request.parallel_tool_calls is False,
             special=manners.special,
             thoughts=_thoughts(manners),
@@ -68,22 +82,22 @@ def _functions(
     offered_: list[FunctionDefinition],
     name: str | None,
     *,
-    must_call: bool,
+    follows: bool,
 ) -> list[Function]:
     kinds = kinds_of(offered_)
     tools = [tool.function for tool in request.tools or [] if tool.function is not None]
     return [
-        _function(each, kinds[each.name], f"tools[{index}].function.parameters", must_call)
+        _function(each, kinds[each.name], f"tools[{index}].function.parameters", follows)
         for index, each in enumerate(tools)
         if name is None or each.name == name
     ]
 
 
 def _function(
-    function: FunctionDefinition, kinds: Mapping[str, frozenset[str]], param: str, must_call: bool
+    function: FunctionDefinition, kinds: Mapping[str, frozenset[str]], param: str, follows: bool
 ) -> Function:
-    follows = must_call or function.strict
-    schema = _of_object(function.parameters, param) if follows else {"type": "object"}
+    is_kept = follows or function.strict
+    schema = _of_object(function.parameters, param) if is_kept else {"type": "object"}
     return Function(name=function.name, schema=schema, kinds=kinds, param=param)
 
 

@@ -52,8 +52,8 @@ class ThinkingWish(msgspec.Struct):
     """Whether the model is to think."""
 
     type: str
-    budget_tokens: Any = None
-    """Refused: nothing here ends a thought."""
+    budget_tokens: int | None = None
+    """Clients have to send one. It is no limit: nothing but max_tokens ends a thought here."""
 
 
 class MessagesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

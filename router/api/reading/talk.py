@@ -32,15 +32,8 @@ def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
     """None: the answer is nothing but text. Raises InvalidRequest."""
     thoughts = _thoughts_of(request, model)
     functions = offered(request)
-    if _has_form(request):
-        if functions:
-            raise InvalidRequest(
-                "response_format and structured_outputs leave no room for calls; leave tools out, "
-                "or send tool_choice: none",
-                param="tools",
-            )
-        if not thinks_first(request):
-            thoughts = None  # the form holds from the first character on
+    if has_form(request) and not thinks_first(request):
+        thoughts = None  # the form holds from the first character on
     if thoughts is None and not functions:
         return None
     return Parsing(
@@ -66,7 +59,7 @@ def thinks_first(request: ChatRequest) -> bool:
     return request.reasoning_format != "none" and not request.resumable
 
 
-def _has_form(request: ChatRequest) -> bool:
+def has_form(request: ChatRequest) -> bool:
     """The answer is not just any text."""
     asked = (request.response_format, request.structured_outputs)
     return asked != (None, None) and asked != ({"type": "text"}, None)

@@ -16,10 +16,9 @@ def switch_of(wish: ThinkingWish, model: ServedModel) -> dict[str, Any] | None:
             f"thinking.type is {wish.type[:50]!r}; allowed: enabled, adaptive, disabled",
             param="thinking.type",
         )
-    if wish.budget_tokens is not None:
+    if wish.budget_tokens is not None and wish.budget_tokens < 1:
         raise InvalidRequest(
-            "thinking.budget_tokens is not supported by this server, where nothing but max_tokens "
-            "ends a thought; leave it out, or send the type adaptive",
+            f"thinking.budget_tokens is {wish.budget_tokens}; allowed: 1 and more",
             param="thinking.budget_tokens",
         )
     takes_switch = model.template is not None and "enable_thinking" in model.template.takes

@@ -206,13 +206,24 @@ async def test_an_answer_that_is_cut_says_so() -> None:
     assert answer.stop_reason == "max_tokens"
 
 
+async def test_thinking_with_the_budget_that_clients_send_is_taken() -> None:
+    async with asking(says("Hello")) as (client, _):
+        answer = await client.messages.create(
+            model=MODEL,
+            max_tokens=2048,
+            messages=ASK,
+            thinking={"type": "enabled", "budget_tokens": 1024},
+        )
+    assert answer.stop_reason == "end_turn"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"stop_sequences": ["x"] * 17}, "stop_sequences has 17"),
         ({"stop_sequences": [""]}, "a stop string has 0"),
         ({"thinking": {"type": "disabled"}}, "no switch"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "budget_tokens"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "budget_tokens"),
         ({"thinking": {"type": "often"}}, "thinking.type is 'often'"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "only functions"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text"),

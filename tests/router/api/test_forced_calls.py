@@ -14,6 +14,7 @@ from openai import AsyncOpenAI, pydantic_function_tool
 from pydantic import BaseModel
 
 from cluster.grammar import Grammar, GrammarKind
+from router.grammar.call_syntax import BARE_FAMILIES
 from tests.router.api.test_chats_with_tools import ASK, CALL, TWO_CALLS, WEATHER
 from tests.router.api.test_openai_client import client_of
 from tests.router.front_fakes import MODEL, Front, running_front, says, tool_model
@@ -170,6 +171,60 @@ async def test_a_thought_that_the_prompt_has_begun_is_ended_before_the_call() ->
         assert accepts(grammar_of(front), f"<think>Hm.</think>{CALL}")
 
 
+TRIP: Any = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "trip",
+        "schema": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+CITY = '{"city": "Paris"}'
+
+
+@pytest.mark.parametrize("family", ["hermes", "qwen3_coder", "mistral"])
+async def test_beside_a_form_an_answer_keeps_to_that_or_calls(family: str) -> None:
+    async with asking(CITY, family) as (client, front):
+        answer = await client.chat.completions.create(
+            model=MODEL, messages=ASK, tools=[WEATHER], response_format=TRIP
+        )
+    assert answer.choices[0].message.content == CITY and not answer.choices[0].message.tool_calls
+    grammar = grammar_of(front)
+    assert accepts(grammar, CITY) and not accepts(grammar, "Hello.")
+    if family == "hermes":
+        assert accepts(grammar, CALL) and not accepts(grammar, CALL + CITY)
+
+
+@pytest.mark.parametrize("family", sorted(BARE_FAMILIES))
+async def test_where_calls_begin_as_forms_do_one_of_both_has_to_be_chosen(family: str) -> None:
+    wishes: Any = {"model": MODEL, "messages": ASK, "tools": [WEATHER], "response_format": TRIP}
+    async with asking(CITY, family) as (client, front):
+        with pytest.raises(openai.BadRequestError, match="begins calls as JSON") as refused:
+            await client.chat.completions.create(**wishes)
+        assert refused.value.param == "tools" and not front.source.requests
+        await client.chat.completions.create(**wishes, tool_choice="none")
+        await client.chat.completions.create(**wishes, tool_choice="required")
+    assert front.source.requests[-1].sampling.grammar is not None
+
+
+async def test_a_call_beside_a_form_is_told_as_one_and_a_required_one_leaves_the_form_out() -> None:
+    wishes: Any = {"model": MODEL, "messages": ASK, "tools": [WEATHER], "response_format": TRIP}
+    async with asking(CALL, thinks="<think></think>") as (client, front):
+        answer = await client.chat.completions.create(**wishes)
+        assert answer.choices[0].finish_reason == "tool_calls"
+        for text in (CALL, CITY, f"<think>Hm.</think>{CITY}", f"<think>Hm.</think>{CALL}"):
+            assert accepts(grammar_of(front), text)
+        await client.chat.completions.create(**wishes, tool_choice="required")
+        assert accepts(grammar_of(front), CALL) and not accepts(grammar_of(front), CITY)
+        await client.chat.completions.create(**wishes, tool_choice="none")
+    grammar = front.source.requests[-1].sampling.grammar
+    assert grammar is not None and accepts(grammar, CITY) and not accepts(grammar, CALL)
+
+
 async def test_tools_that_ask_for_nothing_leave_the_answer_free() -> None:
     async with asking(CALL) as (client, front):
         for choice in ("auto", "none"):
@@ -217,7 +272,6 @@ STRICT: Any = _with({"type": "object", "properties": {}}, strict=True)
             {"tools": [STRICT], "extra_body": {"reasoning_format": "none"}},
             "reasoning_format",
         ),
-        ({"tools": [STRICT], "response_format": {"type": "json_object"}}, "tools"),
     ],
 )
 async def test_what_cannot_be_kept_to_is_refused_by_name(wishes: Any, param: str) -> None:
