@@ -196,11 +196,13 @@ def check_file(folder: Path, file: RepoSibling, digests: DigestCache) -> None:
 
 
 def _is_same(folder: Path, file: RepoSibling, digests: DigestCache) -> bool:
+    if not (folder / file.rfilename).is_file():
+        return False
     try:
         check_file(folder, file, digests)
     except ChecksumMismatch:
         return False
-    return (folder / file.rfilename).is_file()
+    return True
 
 
 def _has_others(folder: Path, listing: HubListing) -> bool:

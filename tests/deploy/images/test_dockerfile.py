@@ -97,6 +97,7 @@ def test_the_tags_that_pools_ask_for_are_targets() -> None:
 def test_a_gpu_s_worker_has_what_triton_and_the_container_toolkit_ask_for() -> None:
     environ = {k: v for stage in line_of("worker-cuda") for k, v in stage.variables.items()}
     assert environ["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert environ["NVIDIA_VISIBLE_DEVICES"] == "void", "a pod without GPUs sees none"
     assert "g++" in " ".join(stages()["compilers"].all("RUN"))
     assert "compilers" not in [stages()["worker-cpu"].base, stages()["router"].base]
     extras = PYPROJECT["project"]["optional-dependencies"]
