@@ -213,6 +213,7 @@ def _router() -> Schema:
 def _worker_keys() -> dict[str, Schema]:
     index = {"type": ["integer", "null"], "minimum": 0}
     target = {"type": "number", "exclusiveMinimum": 0}
+    rdma = {"resource": TEXT, "count": COUNT}
     return {
         "replicas": COUNT,
         "options": _options(WorkerOptions),
@@ -223,15 +224,7 @@ def _worker_keys() -> dict[str, Schema]:
         ),
         "surge": {"type": ["integer", "null"], "minimum": 0},
         "shm": QUANTITY,
-        "rdma": keys(
-            {
-                "resource": TEXT,
-                "count": COUNT,
-                "networks": TEXT,
-                "gidIndex": index,
-                "ipcLock": FLAG,
-            }
-        ),
+        "rdma": keys({**rdma, "networks": TEXT, "gidIndex": index, "ipcLock": FLAG}),
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),
         "startupMinutes": {"type": "integer", "minimum": 1},
         **_pod(),
