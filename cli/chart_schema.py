@@ -198,6 +198,7 @@ def _router() -> Schema:
 def _worker_keys() -> dict[str, Schema]:
     index = {"type": ["integer", "null"], "minimum": 0}
     target = {"type": "number", "exclusiveMinimum": 0}
+    rdma = {"resource": TEXT, "count": COUNT}
     return {
         "replicas": COUNT,
         "options": _options(WorkerOptions),
@@ -208,15 +209,7 @@ def _worker_keys() -> dict[str, Schema]:
         ),
         "surge": {"type": ["integer", "null"], "minimum": 0},
         "shm": QUANTITY,
-        "rdma": keys(
-            {
-                "resource": TEXT,
-                "count": COUNT,
-                "networks": TEXT,
-                "gidIndex": index,
-                "ipcLock": FLAG,
-            }
-        ),
+        "rdma": keys({**rdma, "networks": TEXT, "gidIndex": index, "ipcLock": FLAG}),
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),
         "imageMinutes": {"type": ["integer", "null"], "minimum": 0},
         "startupMinutes": MINUTES,

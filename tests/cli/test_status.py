@@ -181,19 +181,6 @@ def test_pairings_are_shown_while_there_are_several(fleet: FakeFleet) -> None:
     assert [each["is_served"] for each in report["pairings"]] == [True, False]
 
 
-def test_who_waits_in_a_rolling_update_is_shown_with_what_for(fleet: FakeFleet) -> None:
-    fleet.add("prefill-0", "prefill")
-    assert "not ready yet" not in cli("status", "--grpc", fleet.address).stdout
-    for name in ("prefill-1", "prefill-2"):
-        fleet.add(name, "prefill")
-        fleet.members[-1].settles_later = "0 of 2 decode workers"
-    told = cli("status", "--grpc", fleet.address).stdout
-    assert "2 of the workers are not ready yet: 0 of 2 decode workers" in told
-    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
-    later = [each["settles_later"] for each in report["members"]]
-    assert later == ["", "0 of 2 decode workers", "0 of 2 decode workers"]
-
-
 def test_json_holds_the_routers_view_and_the_workers_own_word(fleet: FakeFleet) -> None:
     fleet.add("decode-0", "decode")
     done = cli("status", "--grpc", fleet.address, "-o", "json", "--check")
