@@ -15,6 +15,7 @@ from cluster.config import RouterOptions
 from cluster.errors import BadCheckpoint, ChecksumMismatch, SourceUnreachable, UnsupportedModel
 from cluster.models.cache.store import ModelStore
 from cluster.models.files.manifest import MANIFEST
+from cluster.process.signals import StopRequests
 from router import main
 from router.front.model_loading import load_served_model
 from tests.cluster.models.fake_hub import REPOSITORY, FakeHub, serving
@@ -77,11 +78,11 @@ def test_a_router_loads_its_text_side_from_what_it_fetched(
     monkeypatch.setenv("SPLITSERVE_HOME", str(tmp_path / "router"))
     cards = []
 
-    async def serve(options: RouterOptions, card: Any) -> int:
+    async def serve(options: RouterOptions, card: Any, stop_requests: StopRequests) -> int:
         cards.append(card)
         return 0
 
-    monkeypatch.setattr(main, "_run", serve)
+    monkeypatch.setattr(main, "_serve", serve)
     monkeypatch.setattr(main, "configure_logging", lambda role: None)
     options = RouterOptions(model=ModelOptions(model=SOURCE))
     assert main.run(options) == 0
