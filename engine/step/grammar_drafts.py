@@ -22,6 +22,8 @@ def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft
     if constraint is None or constraint.is_watched or not constraint.may_draft:
         return None
     outlook = constraint.outlook
+    if constraint.late_at == known:
+        return None  # else a sequence whose walks are always late would never go on
     if constraint.error is not None or outlook is None or not outlook.reaches(known):
         return None
     forced, masks = outlook.forced_at(known)[:most], outlook.masks_at(known)

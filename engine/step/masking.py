@@ -133,8 +133,7 @@ class Masking:
             self._missed |= self._under_way.keys() & waiting
         if not waiting and not self._drafted:
             return _NOBODY
-        failed = (s for s, row in self._drafted.items() if self._has_failed(s, row))
-        return {*waiting, *failed}
+        return {*waiting, *(s for s, row in self._drafted.items() if self._has_failed(s, row))}
 
     def allowed(self, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
         """int32 words, a bit for each token that may come behind so many of a draft; of a sequence
@@ -225,6 +224,8 @@ class Masking:
         """Of drafts that no step waits for any more: until they end their sequences are held, as
         a matcher is used by one job at a time."""
         walks = {s: self._drafted[s] for s in sequences if s in self._drafted}
+        for sequence, row in walks.items():
+            row.constraint.late_at = sequence.num_generated
         self._under_way |= {s: row for s, row in walks.items() if not row.is_done}
 
     def _has_failed(self, sequence: Sequence, row: MaskedRow) -> bool:

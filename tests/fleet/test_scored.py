@@ -14,6 +14,7 @@ from tests.fleet.support import fleet_channel
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LIMIT_S = 300.0
 TOP = 2
+MOST_TRIES = 4
 CHOSEN = (0, 3, 11)
 """37, 64 and 200 tokens: less than a step may score, as many, and more."""
 CLOSE = {"rel": 2e-4, "abs": 2e-4}
@@ -21,7 +22,15 @@ CLOSE = {"rel": 2e-4, "abs": 2e-4}
 
 async def scored_by(fleet, prompt, *, by_prefill):
     """Scores and timing of the decode worker's answer; the prompt is computed anew, by the first
-    prefill worker or there."""
+    prefill worker or there. One that was given up as too slow is asked again: machines are busy."""
+    for _ in range(MOST_TRIES):
+        scores, timing = await scored_once(fleet, prompt, by_prefill=by_prefill)
+        if timing.prefill_worker or not by_prefill:
+            break
+    return scores, timing
+
+
+async def scored_once(fleet, prompt, *, by_prefill):
     async with fleet_channel(fleet.grpc_address) as router:
         members = await members_of(router)
     decode = next(member for member in members if member.role == "decode")

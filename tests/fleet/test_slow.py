@@ -102,7 +102,7 @@ def test_a_planted_slow_prefill_worker_is_named(double_fleet: Fleet) -> None:
     found = told(double_fleet, "slow", "--by", "worker,length")
     first = found["slices"][0]
     assert first["value"] == PLANTED, found
-    assert first["stands_out"] and first["explains"] > 0.5, first
+    assert first["stands_out"] and first["explains"] > 0.4, first
     assert first["mostly"] in ("compute", "wait", "transfer"), first
     assert found["conclusion"].startswith(f"{PLANTED} explains"), found["conclusion"]
 

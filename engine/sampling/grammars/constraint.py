@@ -55,6 +55,7 @@ class Constraint:
         "error",
         "grammar",
         "is_watched",
+        "late_at",
         "matcher",
         "may_draft",
         "num_known",
@@ -74,6 +75,9 @@ class Constraint:
         """The last that was found."""
         self.is_watched = grammar is not None and grammar.is_dear
         """Its masks are made by themselves, and timed."""
+        self.late_at = -1
+        """Tokens of the answer, when a draft behind them was not walked in time: there is no other
+        draft until there are more."""
         self.may_draft = True
         """False: a draft of this answer could not be walked; there are no more."""
         self.spent_s = 0.0

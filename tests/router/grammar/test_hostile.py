@@ -67,7 +67,7 @@ def test_a_hostile_grammar_is_refused_soon_and_holds_nobody(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAST)
 def test_what_would_pass_the_checks_dies_in_its_own_process(name: str) -> None:
-    assert refused_apart(PAST[name]) < CPU_S + 0.1
+    assert refused_apart(PAST[name]) < CPU_S + 0.2  # cold caches are part of it
     try_apart(tokenizer(), schema_grammar({"type": "object"}, param="schema"))
 
 
