@@ -25,7 +25,7 @@ PLANTED = "prefill-1"
 STOPPED_S, RUNS_S = 0.6, 0.1
 WANTED = 12
 """Requests at the slow worker: as many as a tail has at the least, and two."""
-MOST = 400
+MOST = 1000
 NUMBERS = count()
 
 
