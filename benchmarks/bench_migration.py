@@ -39,7 +39,7 @@ from cli.fleet_status import MemberStatus
 RESULTS = Path(__file__).parent / "results" / "migration.json"
 NUM_DECODE = 2
 MOST_TOKENS = 40
-COPIES = 2
+COPIES = 6
 """Of each kind at once: the router spreads them over the decode workers."""
 BACK_TIMEOUT_S, REQUEST_TIMEOUT_S = 180.0, 120.0
 WAYS = ("killed", "frozen", "drained")

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import httpx
 
+from cluster.options import without_options
+
 START_TIMEOUT_S = 300.0  # the first start downloads the model
 STOP_TIMEOUT_S = 60.0
 
@@ -75,8 +77,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _environment(tree: Path | None) -> dict[str, str] | None:
-    return None if tree is None else os.environ | {"PYTHONPATH": str(tree)}
+def _environment(tree: Path | None) -> dict[str, str]:
+    kept = without_options(os.environ)
+    return kept if tree is None else kept | {"PYTHONPATH": str(tree)}
 
 
 def _is_ready(

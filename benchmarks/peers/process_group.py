@@ -11,6 +11,8 @@ from typing import IO
 
 import psutil
 
+from cluster.options import without_options
+
 STOP_TIMEOUT_S = 30.0
 
 
@@ -27,7 +29,7 @@ class ProcessGroup:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, **env},
+                env={**without_options(os.environ), **env},
                 cwd=cwd,
                 text=True,
                 bufsize=1,
@@ -72,6 +74,9 @@ class ProcessGroup:
                 self.process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait(STOP_TIMEOUT_S)
+        self.stdin.close()
+        self.stdout.close()
 
     def last_words(self) -> str:
         """The end of its log."""
