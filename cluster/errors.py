@@ -167,6 +167,10 @@ class WrongWorker(WorkerLost):
     """Another process than the one that was meant answers; the message names both."""
 
 
+class WorkerSilent(WorkerLost):
+    """It takes connections and gives no whole answer in time: it is busy, or it stands."""
+
+
 class WrongGeneration(RankLost):
     """A rank belongs to another generation of its group; the message names both."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from cluster.errors import ConfigError, WorkerLost
+from cluster.errors import ConfigError, WorkerLost, WorkerSilent
 from router.vllm.event_lines import EventLines
 from router.vllm.server_address import VllmAddress
 from router.vllm.wire import NO_HEADERS, SentHeaders, VllmAnswer, check
@@ -97,7 +97,7 @@ class HttpWire:
                 finally:
                     await answer.aclose()
         except TimeoutError as cause:
-            raise WorkerLost(f"{self._who} gave no whole answer in {timeout_s} s") from cause
+            raise WorkerSilent(f"{self._who} gave no whole answer in {timeout_s} s") from cause
 
     async def _sent(self, request: httpx.Request) -> httpx.Response:
         try:

@@ -7,7 +7,7 @@
 What it says of its load is read here, off every request's path. A look that fails is no beat: the
 store removes whoever is not heard for a lease, and a decode server gets nothing new until it
 answers again. It may be busy, so requests that it answers go on: what it has sent of them since the
-last look is a beat, too.
+last look is a beat, too, and it has a while in which it takes connections and says nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cluster.deadline import Sleep
-from cluster.errors import PairingMismatch, SplitserveError
+from cluster.errors import PairingMismatch, SplitserveError, WorkerSilent
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey, new_incarnation
 from cluster.logs import get_logger
@@ -29,6 +29,8 @@ from router.vllm.wire import check
 
 LOST_AFTER_LOOKS = 2
 """That fail: a single one is a busy moment."""
+LOST_AFTER_SILENT_LOOKS = 4
+"""Of a server that takes connections: some 10 s, in which a busy machine has given it its turn."""
 _log = get_logger("vllm")
 
 
@@ -64,6 +66,8 @@ class ServerWatch:
         """The last, said once."""
         self._num_faults = 0
         """Looks that failed, one after the other."""
+        self._is_believed = False
+        """The last look was answered, or only waited for."""
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -73,13 +77,17 @@ class ServerWatch:
 
     async def look(self) -> None:
         """Once: a beat, or a join, or why there is neither."""
+        if self._is_believed:
+            await self._beat_again()  # so that a look which waits is no silence of ours
         try:
             await self._look()
         except SplitserveError as error:
-            self._note_fault(error.message)
-            await self._beat_by_words()
+            self._note_fault(error)
+            self._is_believed = isinstance(error, WorkerSilent) and not self._server.lost.is_set()
+            if self._has_sent() or self._is_believed:
+                await self._beat_again()
         else:
-            self._fault, self._num_faults = None, 0
+            self._fault, self._num_faults, self._is_believed = None, 0, True
             self._server.note_answer()
 
     async def _look(self) -> None:
@@ -102,10 +110,14 @@ class ServerWatch:
         key, is_leaving = self._server.member.key, self._server.is_unlisted
         return await self._store.beat(key, self._load, draining=is_leaving)
 
-    async def _beat_by_words(self) -> None:
-        """Where it has sent some since the last look."""
+    def _has_sent(self) -> bool:
+        """Something since the last look."""
         before, self._num_words = self._num_words, self._server.num_words
-        if self._server.member is not None and self._num_words > before:
+        return self._num_words > before
+
+    async def _beat_again(self) -> None:
+        """With the load of the last look that was answered."""
+        if self._server.member is not None:
             key, is_leaving = self._server.member.key, self._server.is_unlisted
             await self._store.beat(key, self._load, draining=is_leaving)
 
@@ -135,17 +147,18 @@ class ServerWatch:
             num_reads=now - before,
         )
 
-    def _note_fault(self, fault: str) -> None:
+    def _note_fault(self, error: SplitserveError) -> None:
         if self._server.member is not None:
             self._on_health(self._server.member.key, False)
         self._unnamed = new_incarnation()
         self._num_faults += 1
-        if self._num_faults >= LOST_AFTER_LOOKS:
+        is_silent = isinstance(error, WorkerSilent)
+        if self._num_faults >= (LOST_AFTER_SILENT_LOOKS if is_silent else LOST_AFTER_LOOKS):
             self._server.note_lost()
-        if fault != self._fault:
-            self._fault = fault
+        if error.message != self._fault:
+            self._fault = error.message
             _log.warning(
                 "a vLLM server takes no work; it is asked again",
                 worker_id=self._server.name,
-                reason=fault,
+                reason=error.message,
             )

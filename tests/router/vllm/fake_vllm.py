@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from cluster.deadline import Clock
-from cluster.errors import WorkerLost
+from cluster.errors import WorkerLost, WorkerSilent
 from router.vllm.event_lines import DONE
 from router.vllm.wire import NO_HEADERS, SentHeaders, VllmAnswer, check
 from tests.router.vllm import recorded
@@ -77,6 +77,8 @@ class Manners:
     """And these a second after them."""
     is_well: bool = True
     is_there: bool = True
+    is_silent: bool = False
+    """Looks at it are taken and wait for as long as they may."""
     counts_late: bool = True
     started_s: float = 1.5e9
     num_tokens: int | None = None
@@ -112,6 +114,9 @@ class FakeVllm:
 
     async def get(self, path: str, *, timeout_s: float) -> VllmAnswer:
         self._check_there()
+        if self.manners.is_silent:
+            await asyncio.sleep(timeout_s)
+            raise WorkerSilent(f"{self.name} gave no whole answer in {timeout_s} s")
         if path == "/health":
             return VllmAnswer(200 if self.manners.is_well else 503, b"")
         if path == "/metrics":

@@ -322,3 +322,23 @@ async def test_a_server_that_is_too_busy_for_looks_stays_while_it_sends_answers(
         assert await seen.store.expire() == []
         await asyncio.sleep(5.0)
         assert [member.worker_id for member in await seen.store.expire()] == ["vllm-d:1"]
+
+
+@virtually
+async def test_a_server_that_is_silent_for_a_few_looks_keeps_what_it_has_and_gets_nothing_new() -> (
+    None
+):
+    """On a machine with thirty times the work that it can do, a page of metrics takes seconds."""
+    async with watched() as seen:
+        server, manners = seen.server_of("vllm-d:1"), seen.servers["vllm-d:1"].manners
+        manners.is_silent = True
+        for _ in range(8):
+            await asyncio.sleep(1.0)
+            assert await seen.store.expire() == []
+        assert not server.lost.is_set()
+        manners.is_silent = False
+        await asyncio.sleep(3.0)
+        manners.is_silent = True
+        await asyncio.sleep(14.0)
+        assert server.lost.is_set()
+        assert [member.worker_id for member in await seen.store.expire()] == ["vllm-d:1"]
