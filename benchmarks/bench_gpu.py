@@ -22,7 +22,16 @@ import torch
 from benchmarks.gpu.timing import GpuFloor, measure_floor
 from benchmarks.report import Row, exit_code, print_table, write_json
 
-TABLES = ("norms", "attention", "latent", "low_bit", "mixture", "sampling", "decode_step")
+TABLES = (
+    "norms",
+    "attention",
+    "latent",
+    "low_bit",
+    "mixture",
+    "sampling",
+    "decode_step",
+    "draft_step",
+)
 """Modules of benchmarks.gpu, each with `rows`."""
 RESULT = Path(__file__).parent / "results" / "gpu.json"
 NOT_RUN = "not run: no CUDA device was at hand"

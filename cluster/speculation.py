@@ -8,7 +8,9 @@ from cluster.errors import ConfigError
 
 HEADS: Final = "heads"
 """Layers of the model's own checkpoint that predict further tokens."""
-SPECULATION_WORDS = ("auto", "off", "ngram", HEADS)
+NGRAM: Final = "ngram"
+"""Prompt lookup, and a client's prediction."""
+SPECULATION_WORDS = ("auto", "off", NGRAM, HEADS)
 
 
 def draft_model_of(speculation: str) -> str | None:

@@ -37,6 +37,9 @@ class PagedQueries(Protocol):
     @property
     def max_context_len(self) -> int: ...
 
+    @property
+    def rows_each(self) -> int: ...  # query rows of every sequence; 0: they may differ
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagedQueryTables:
@@ -48,6 +51,7 @@ class PagedQueryTables:
     num_decodes: int
     max_query_len: int
     max_context_len: int
+    rows_each: int = 0
 
 
 def check_attention(

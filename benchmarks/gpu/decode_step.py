@@ -22,6 +22,7 @@ from cluster.sampling import SamplingParams
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.draft_shapes import DraftShapes
 from engine.runner.graph_backend import CudaGraphs, GraphBackend
 from engine.runner.model_runner import LaunchingRunner, ModelRunner
 from engine.sampling.logits import SamplingRow
@@ -68,8 +69,10 @@ def prepare(
     device: torch.device,
     backend: GraphBackend,
     most: int = BATCHES[-1],
+    drafts: DraftShapes | None = None,
 ) -> Subject:
-    """As many sequences as there is memory for, up to `most`."""
+    """As many sequences as there is memory for, up to `most`. `drafts`: steps of such shapes are
+    captured too."""
     decoder = random_decoder(config, dtype, device)
     layout = KvLayout.of(config, BLOCK_SIZE, dtype)
     blocks_each = -(-config.max_context_tokens // BLOCK_SIZE)
@@ -77,7 +80,9 @@ def prepare(
         room = (torch.cuda.mem_get_info(device)[0] - SPARE_BYTES) // layout.block_bytes
         most = min(most, room // blocks_each)
     pool = KvPool(layout, most * blocks_each + 1, device)
-    limits = GraphLimits(max_num_seqs=most, max_context_tokens=config.max_context_tokens)
+    limits = GraphLimits(
+        max_num_seqs=most, max_context_tokens=config.max_context_tokens, drafts=drafts
+    )
     runner = CudaRunner(
         decoder, pool, limits=limits, backend=backend, progress=lambda phase, fraction: None
     )

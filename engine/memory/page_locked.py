@@ -28,10 +28,11 @@ class SampledTokens:
 
     def __init__(self, maxima: torch.Tensor, ids: torch.Tensor) -> None:
         found = torch.stack((maxima.isfinite().long(), ids))  # [2, num_rows]
-        self._host = torch.empty_like(found, device="cpu", pin_memory=found.is_cuda)
-        self._host.copy_(found, non_blocking=True)
+        self._host = found
         self._arrival: torch.cuda.Event | None = None
         if found.is_cuda:
+            self._host = torch.empty_like(found, device="cpu", pin_memory=True)
+            self._host.copy_(found, non_blocking=True)
             self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._arrival.record()
 

@@ -31,6 +31,9 @@ class RaggedBatch:
     adapters: torch.Tensor | None = None  # int32 [num_tokens]: slots; None: no row has one
     is_pooled: bool = False
     """Hidden states are wanted of `logit_rows`, in place of logits."""
+    rows_each: int = 0
+    """Tokens of every sequence, a few, as many of each and none with a shorter context: a padded
+    step with drafts. 0: they may differ."""
 
     def to(self, device: torch.device) -> RaggedBatch:
         """The same on another device; each tensor is a copy of its own."""

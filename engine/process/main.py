@@ -38,6 +38,7 @@ from engine.runner.model_runner import Replica
 from engine.runner.other_ranks import OtherRanks
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step.engine import Engine
+from engine.step.speculation import may_change_texts
 
 _LOG = structlog.get_logger()
 
@@ -102,6 +103,8 @@ def run_engine_process(
     engine = Engine(replica, spec.options, core_clock=core_clock, grammars=grammars)
     if engine.why_no_drafts is not None:
         _LOG.info("coming tokens are not guessed", why=engine.why_no_drafts)
+    elif may_change_texts(replica, spec.options):
+        _LOG.warning("texts with and without guesses may differ, as those of other batches do")
     extension = make_extension(_parts(spec, replica, engine))
     closers.callback(extension.close)
     engine.ask_of_reads(extension.has_reads)

@@ -1,8 +1,10 @@
 """A decoder on a GPU: decode steps are replayed graphs, everything else runs as it is.
 
     load     capture one graph per padded batch size, the largest first, all in one pool of memory
+             where drafts are verified, one per shape of such steps as well: draft_shapes.py
     step     only decodes, not more than the largest size,
              none with an adapter                         -> pad, copy the numbers, replay
+             with drafts, of a shape that was captured    -> the same: draft_graphs.py
              else                                         -> copy the batch, run the decoder
     launch   as a step of decodes; then sample, keep the tokens for the next, send them to the host
 
@@ -18,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 
 import torch
 
@@ -26,8 +30,11 @@ from engine.memory.page_locked import SampledTokens
 from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress
 from engine.model.ragged_batch import RaggedBatch
-from engine.runner.decode_buffers import BufferShape, DecodeBuffers
+from engine.runner.decode_buffers import DecodeBuffers
+from engine.runner.draft_graphs import DraftGraphs
+from engine.runner.draft_shapes import MOST_ROWS, DraftShapes
 from engine.runner.graph_backend import GraphBackend
+from engine.runner.static_tables import BufferShape
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
 from kernels.dispatch.block_copy import block_copy
@@ -48,6 +55,8 @@ class GraphLimits:
 
     max_num_seqs: int
     max_context_tokens: int
+    drafts: DraftShapes | None = None
+    """None: there are none."""
 
 
 class CudaRunner:
@@ -74,8 +83,15 @@ class CudaRunner:
         device = pool.tensor.device
         self._buffers = DecodeBuffers(shape, device)
         vocab_size = decoder.config.vocab_size
-        self._logits = torch.empty(limits.max_num_seqs, vocab_size, device=device)
-        self._graphs = self._capture(backend, progress)
+        num_logits = max(limits.max_num_seqs, 0 if limits.drafts is None else MOST_ROWS)
+        self._logits = torch.empty(num_logits, vocab_size, device=device)
+        self._graphs: dict[int, Callable[[], None]] = {}
+        self._drafts: DraftGraphs | None = None
+        if limits.drafts is not None:
+            self._drafts = DraftGraphs(
+                decoder, pool, self._logits, shapes=limits.drafts, shape=shape
+            )
+        self._capture(limits, backend, progress)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner."""
@@ -87,6 +103,8 @@ class CudaRunner:
     @torch.inference_mode()
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         """See ModelRunner."""
+        if self._drafts is not None and (shape := self._drafts.shape_of(batch)) is not None:
+            return self._drafts.replay(batch, shape)
         num_seqs = batch.num_decodes
         only_decodes = len(batch.token_ids) == len(batch.logit_rows) == num_seqs
         if (
@@ -112,6 +130,8 @@ class CudaRunner:
     def close(self) -> None:
         """See PartRunner: NCCL leaves no group while graphs have its collectives."""
         self._graphs.clear()
+        if self._drafts is not None:
+            self._drafts.forget()
 
     def _replay(
         self, batch: RaggedBatch, sources: Sequence[int | None] | None = None
@@ -122,16 +142,25 @@ class CudaRunner:
         return self._logits[: batch.num_decodes]
 
     @torch.inference_mode()
-    def _capture(
-        self, backend: GraphBackend, progress: PhaseProgress
-    ) -> dict[int, Callable[[], None]]:
-        graphs = {}
-        sizes = graph_sizes(self._buffers.shape.num_rows)
-        for done, size in enumerate(reversed(sizes)):
-            progress("capture graphs", done / len(sizes))
-            graphs[size] = backend.capture(self._step_of(size))
+    def _capture(self, limits: GraphLimits, backend: GraphBackend, progress: PhaseProgress) -> None:
+        """The most rows first: what a graph allocates is used again by those after it."""
+        captures: list[tuple[int, Callable[[], None]]] = [
+            (size, partial(self._capture_decodes, size, backend))
+            for size in graph_sizes(limits.max_num_seqs)
+        ]
+        if self._drafts is not None and limits.drafts is not None:
+            captures += [
+                (shape.num_rows, partial(self._drafts.capture, shape, backend))
+                for shape in limits.drafts.all()
+            ]
+        captures.sort(key=itemgetter(0), reverse=True)
+        for done, (_, capture) in enumerate(captures):
+            progress("capture graphs", done / len(captures))
+            capture()
         progress("capture graphs", 1.0)
-        return graphs
+
+    def _capture_decodes(self, size: int, backend: GraphBackend) -> None:
+        self._graphs[size] = backend.capture(self._step_of(size))
 
     def _step_of(self, size: int) -> Callable[[], None]:
         """The whole step of `size` rows. Logits are copied to a place of their own: kept where the

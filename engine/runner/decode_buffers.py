@@ -13,28 +13,12 @@ has not seen yet: which of them is the row's pick in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from engine.memory.page_locked import staged
 from engine.model.ragged_batch import RaggedBatch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BufferShape:
-    """What the buffers hold at most."""
-
-    num_rows: int
-    max_context_tokens: int
-    block_size: int
-    scratch_block: int
-    """A block of the pool for padding rows."""
-
-    @property
-    def max_blocks(self) -> int:
-        """Width of the block tables."""
-        return -(-self.max_context_tokens // self.block_size)
+from engine.runner.static_tables import BufferShape, StaticTables
 
 
 class DecodeBuffers:
@@ -43,17 +27,15 @@ class DecodeBuffers:
     def __init__(self, shape: BufferShape, device: torch.device) -> None:
         self.shape = shape
         self._device = device
-        rows, columns = shape.num_rows, shape.max_blocks
+        rows = shape.num_rows
         # positions, slots, context_lens, picks, token_ids
         self._host = torch.zeros(5, rows, dtype=torch.int64)
-        self._host_tables = torch.zeros(rows, columns, dtype=torch.int32)
-        self._host_tables[:, 0] = shape.scratch_block
         # as the host's, and sampled ids behind them
         self._numbers = torch.zeros(6, rows, dtype=torch.int64, device=device)
         self._candidates = self._numbers[4:].view(-1)  # [2 * num_rows]
         self._token_ids = torch.zeros(rows, dtype=torch.int64, device=device)
         self._context_lens = torch.ones(rows, dtype=torch.int32, device=device)
-        self._tables = self._host_tables.to(device)
+        self._tables = StaticTables(shape, device)
         self._query_starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
         self._rows = torch.arange(rows, device=device)
         self._own_picks = torch.arange(rows)
@@ -69,7 +51,7 @@ class DecodeBuffers:
             slots=slots,
             query_starts=self._query_starts[: num_rows + 1],
             context_lens=self._context_lens[:num_rows],
-            block_tables=self._tables[:num_rows],
+            block_tables=self._tables.tensor[:num_rows],
             logit_rows=self._rows[:num_rows],
             num_decodes=num_rows,
             max_query_len=1,
@@ -103,7 +85,7 @@ class DecodeBuffers:
             self._host[row, :num_seqs] = values
         self._pad(num_seqs)
         self._numbers[:5].copy_(staged(self._host, self._device), non_blocking=True)
-        self._fill_tables(batch.block_tables, num_rows)
+        self._tables.fill(batch.block_tables, num_rows)
 
     def keep_sampled(self, ids: torch.Tensor) -> None:
         """Tokens that the step just launched has sampled: int64 [num_seqs], on the device."""
@@ -114,19 +96,6 @@ class DecodeBuffers:
         return torch.tensor(
             [row if at is None else num_rows + at for row, at in enumerate(sources)]
         )
-
-    def _fill_tables(self, tables: torch.Tensor, num_rows: int) -> None:
-        num_seqs, width = tables.shape
-        width = min(width, self.shape.max_blocks)  # spare columns of a batch are never read
-        host = self._host_tables[:num_rows]
-        is_padded = bool((host[num_seqs:, 0] == self.shape.scratch_block).all())
-        if is_padded and torch.equal(host[:num_seqs, :width], tables[:, :width]):
-            return
-        host[:num_seqs, :width] = tables[:, :width]
-        host[num_seqs:, 0] = self.shape.scratch_block
-        # Rows behind are as they were; columns behind belong to longer sequences of before.
-        sent = staged(host[:, :width], self._device)
-        self._tables[:num_rows, :width].copy_(sent, non_blocking=True)
 
     def _pad(self, num_seqs: int) -> None:
         self._host[0, num_seqs:] = 0

@@ -105,12 +105,12 @@ class LoadedDraft:
 def _check_place(draft: DraftSpec, portion: Portion, device: torch.device) -> None:
     why = None
     if device.type != "cpu":
-        why = "speculation is for CPUs with native kernels so far, and its device is a GPU"
+        why = "its device is a GPU, on which only ngram guesses so far"
     elif portion.num_homes > 1:
         why = "its ranks have sequences of their own (--data-parallel-attention)"
     if why is not None:
         raise ConfigError(
             f"speculation by the draft model {draft.card.name} cannot be had: {why}; choose "
-            "--speculation auto or off",
+            "--speculation ngram, auto or off",
             param="speculation",
         )

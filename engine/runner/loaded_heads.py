@@ -92,11 +92,11 @@ def check_place(what: str, portion: Portion, device: torch.device) -> None:
     """Raises ConfigError where no head can be beside the model."""
     why = None
     if device.type != "cpu":
-        why = "speculation is for CPUs with native kernels so far, and its device is a GPU"
+        why = "its device is a GPU, on which only ngram guesses so far"
     elif portion.row_sharing is not RowSharing.ALL:
         why = "its ranks split the rows of a step, and none has the states of all"
     if why is not None:
         raise ConfigError(
-            f"speculation by {what} cannot be had: {why}; choose --speculation auto or off",
+            f"speculation by {what} cannot be had: {why}; choose --speculation ngram, auto or off",
             param="speculation",
         )

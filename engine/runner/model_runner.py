@@ -16,6 +16,7 @@ from engine.model.head_output import HeadOutput
 from engine.model.pooled_head import PooledHead
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.adapters import AdapterRanks
+from engine.runner.draft_shapes import DraftShapes
 from engine.runner.other_ranks import GroupTurn, OtherRanks
 from engine.sampling.logits import SamplingRow
 
@@ -152,6 +153,8 @@ class Replica:
     """What guesses coming tokens; None: no model does."""
     heads: DraftHeads | None = None
     """None: no head does."""
+    draft_shapes: DraftShapes | None = None
+    """Of steps with drafts that are recorded; None: such a step may have any shape."""
     group_turn: GroupTurn = ALONE
     """What each turn of the engine does for them."""
     pooled_head: PooledHead | None = None

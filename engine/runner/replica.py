@@ -168,6 +168,7 @@ def finish_replica(
         pooled_head=None if spec.pooling is None else PooledHead.of(spec.card, spec.pooling),
         draft=part.draft,
         heads=part.heads,
+        draft_shapes=size.draft_shapes,
     )
 
 
@@ -222,7 +223,11 @@ def runner_of(part: LoadedPart, progress: PhaseProgress) -> PartRunner:
     return CudaRunner(
         part.decoder,
         part.pool,
-        limits=GraphLimits(max_num_seqs=size.max_num_seqs, max_context_tokens=size.context_tokens),
+        limits=GraphLimits(
+            max_num_seqs=size.max_num_seqs,
+            max_context_tokens=size.context_tokens,
+            drafts=size.draft_shapes,
+        ),
         backend=CudaGraphs(size.device, None if portion.rank.is_alone else portion.settle),
         progress=progress,
     )

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from cluster.errors import ConfigError
+from cluster.identity import Role
 from cluster.models.model_split import ModelSplit
+from cluster.speculation import NGRAM
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout
@@ -21,6 +23,7 @@ from engine.model.weights.decoder_weights import DTYPES
 from engine.runner.context_limit import resolve_context
 from engine.runner.draft_heads import HeadsSize
 from engine.runner.draft_model import DraftSize
+from engine.runner.draft_shapes import MOST_ROWS, DraftShapes
 from engine.runner.own_layers import OwnLayerSize
 from engine.runner.portion import Portion
 from engine.runner.replayed_steps import why_not_replayed
@@ -41,6 +44,8 @@ class ReplicaSize:
     max_batch_tokens: int
     why_not_replayed: str | None
     """See replayed_steps.py."""
+    looks_up: bool = False
+    """Prompt lookup was asked for by name, and answers are given here."""
     num_workspaces: int = 1
     """Forwards that are recorded, each with activations of its own."""
     beside: BesideNeeds
@@ -81,6 +86,7 @@ class ReplicaSize:
             why_not_replayed=why_not_replayed(options, split)
             if makes_text
             else "this model decodes nothing",
+            looks_up=options.speculation == NGRAM and spec.role is not Role.PREFILL,
             num_workspaces=1 + (pooling is not None and makes_text),
             beside=beside,
         )
@@ -89,6 +95,17 @@ class ReplicaSize:
     def is_replayed(self) -> bool:
         """Decode steps are captured graphs."""
         return self.device.type == "cuda" and self.why_not_replayed is None
+
+    @property
+    def draft_shapes(self) -> DraftShapes | None:
+        """Of steps with drafts that are captured; None: none are, or steps are not replayed."""
+        if not (self.is_replayed and self.looks_up):
+            return None
+        return DraftShapes(
+            max_num_seqs=self.max_num_seqs,
+            max_batch_tokens=self.max_batch_tokens,
+            max_context_tokens=self.context_tokens,
+        )
 
     @property
     def pads_rows(self) -> bool:
@@ -132,4 +149,5 @@ class ReplicaSize:
             block_size=self.layout.block_size,
             scratch_blocks=tuple(scratch_blocks),
             compiles=self.device.type == "cuda",
+            max_drawn_rows=0 if self.draft_shapes is None else MOST_ROWS,
         )

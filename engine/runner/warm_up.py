@@ -8,7 +8,7 @@ others send to a rank's experts depends on what they choose: each rank runs its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -36,6 +36,8 @@ class WarmUpLimits:
     """Blocks that no sequence owns, one of each home: all ranks run every shape."""
     compiles: bool
     """Kernels are compiled when they are first launched, as on a GPU."""
+    max_drawn_rows: int = 0
+    """Of a step with drafts, tokens that are drawn; 0: there are none."""
 
 
 def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: PhaseProgress) -> None:
@@ -118,11 +120,26 @@ def _sample(runner: ModelRunner, limits: WarmUpLimits) -> None:
         SamplingParams(max_tokens=1, temperature=1.0, seed=0, top_k=1, top_p=0.5),
     )
     for params, count in product(ways, _powers_of_2(limits.max_num_seqs)):
-        rows = [
-            SamplingRow(logit_row=row, params=params, choice=0, token_ids=[0], num_prompt=1)
-            for row in range(count * len(limits.scratch_blocks))
-        ]
+        rows = _rows(params, count * len(limits.scratch_blocks))
         if isinstance(runner, LaunchingRunner):
             runner.launch(_batch(count, 0, limits), rows, [None] * count)
         else:
             draw_on_device(runner.forward(_batch(count, 0, limits)), rows)
+    if limits.max_drawn_rows > limits.max_num_seqs:
+        _sample_many(runner.forward(_batch(1, 0, limits))[:1], limits, ways)
+
+
+def _sample_many(
+    logits: torch.Tensor, limits: WarmUpLimits, ways: Sequence[SamplingParams]
+) -> None:
+    """As many rows as drafts have, and no decodes. `logits` is float32 [1, vocab_size]."""
+    counts = [n for n in _powers_of_2(limits.max_drawn_rows) if n > limits.max_num_seqs]
+    for params, count in product(ways, counts):
+        draw_on_device(logits.repeat(count, 1), _rows(params, count))
+
+
+def _rows(params: SamplingParams, count: int) -> list[SamplingRow]:
+    return [
+        SamplingRow(logit_row=row, params=params, choice=0, token_ids=[0], num_prompt=1)
+        for row in range(count)
+    ]

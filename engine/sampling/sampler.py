@@ -4,7 +4,8 @@
                -> temperature -> truncation
                -> inverse of the cumulative distribution at a counter-based random number
 
-A step whose rows are all greedy and ask for nothing else is one argmax.
+A step whose rows are all greedy and ask for nothing else is one argmax. On a GPU all rows are drawn
+there, and the host waits once, for the tokens.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from cluster.generation import GeneratedToken
+from engine.memory.page_locked import SampledTokens, send
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow, adjust, ban_ends
 from kernels.dispatch.likeliest import likeliest
@@ -36,16 +38,16 @@ class Sampler:
         """
         wanted = [row.logit_row for row in rows]
         masks = [row.allowed for row in rows] if any(r.allowed is not None for r in rows) else None
-        if all(row.params.is_greedy and row.is_plain for row in rows):
+        if logits.is_cpu and all(row.params.is_greedy and row.is_plain for row in rows):
             found = likeliest(logits, wanted, masks)
             return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
         if masks is not None:
             _mask(logits, rows)
         adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]
         allowed = self._allowed(adjusted, rows)
-        values, ids = draw_on_device(allowed, rows)
-        is_finite, token_ids = torch.stack((values.isfinite().long(), ids)).tolist()  # one wait
-        return _with_logprobs(_tokens(token_ids, is_finite), adjusted, rows)
+        found = SampledTokens(*draw_on_device(allowed, rows)).tokens()  # one wait
+        tokens = [None if token_id is None else GeneratedToken(token_id) for token_id in found]
+        return _with_logprobs(tokens, adjusted, rows)
 
     def _allowed(self, adjusted: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
         banned = [i for i, row in enumerate(rows) if row.bans_ends]
@@ -63,7 +65,9 @@ def _mask(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:
 
 
 def _rows_of(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:
-    return logits if rows == list(range(len(logits))) else logits[rows]
+    if rows == list(range(len(logits))):
+        return logits
+    return logits[send(torch.tensor(rows), logits.device)]
 
 
 def _adjusted(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
@@ -74,13 +78,6 @@ def _adjusted(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor
         if row.is_adjusted:
             adjust(logits[i], row)
     return logits
-
-
-def _tokens(ids: list[int], is_finite: list[int]) -> list[GeneratedToken | None]:
-    return [
-        GeneratedToken(token_id) if finite else None
-        for token_id, finite in zip(ids, is_finite, strict=True)
-    ]
 
 
 def _with_logprobs(

@@ -3,6 +3,9 @@
     host      plan, launch 1 | plan, launch 2 | read 1, publish | plan, launch 3 | read 2, publish
     device                   | step 1                  | step 2                  | step 3
 
+A step with drafts is neither launched so nor run ahead of: its guesses follow from the last tokens.
+Where the next step would have some, the one in flight lands first (StepPlanner.plan_after).
+
 Between two calls of the engine's `step`, at most one launched step is unread: the one in flight.
 Its tokens are known to the device only, which feeds them to the next step. A sequence that turns
 out to have ended, or is ended from outside, while a step in flight computes it: the token that the
@@ -102,10 +105,11 @@ class RunAhead:
     def next_step(self) -> DecodeStep | None:
         """The step after the one in flight; None when that has to land first. Changes nothing.
 
-        Whatever is more than decodes has to wait: prompts, preemption, blocks to be copied.
+        Whatever is more than decodes has to wait: prompts, preemption, blocks to be copied; and
+        drafts, which are made of the tokens in flight.
         """
         plan = self._planner.plan_after(self._unread[-1].row_of)
-        if plan.preempted or plan.chunks or not plan.decodes:
+        if plan.preempted or plan.chunks or plan.drafts or not plan.decodes:
             return None
         step = self.step_of(self._decodes(plan))
         if step is None or self._must_copy(step):

@@ -5,7 +5,8 @@
     carried out     those that the plan wants are guessed, by whoever promised most
     the step        verification.py: what the sampler draws is what is kept
 
-Where rows are not alike in whatever batch they are, a draft could change a text: there are none.
+Where rows are not alike in whatever batch they are, a draft could change a text: there are none,
+but on a GPU where they were asked for by name.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Sequence as Ordered
 from cluster.deadline import Clock
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
-from cluster.speculation import draft_model_of
-from engine.runner.model_runner import LaunchingRunner, Replica
+from cluster.speculation import NGRAM, draft_model_of
+from engine.runner.draft_shapes import DraftShapes
+from engine.runner.model_runner import Replica
 from engine.step.drafters.drafter import (
     NOTHING,
     Drafter,
@@ -39,8 +41,10 @@ from engine.step.requests.sequence import Sequence
 class Speculation:
     """The drafters of one engine: of each sequence one guesses for the step that is planned."""
 
-    def __init__(self, drafters: Ordered[Drafter]) -> None:
+    def __init__(self, drafters: Ordered[Drafter], shapes: DraftShapes | None = None) -> None:
+        """`shapes`: of steps with drafts; None: any."""
         self._drafters = drafters
+        self._shapes, self._longest = shapes, MAX_DRAFT_TOKENS
         self._chosen: dict[SequenceKey, Drafter] = {}
         self._cost, self._num_decodes = StepCost(), 0
 
@@ -49,6 +53,8 @@ class Speculation:
         as they might pay."""
         self._chosen.clear()
         self._cost, self._num_decodes = cost, num_decodes
+        if self._shapes is not None:
+            self._longest = min(MAX_DRAFT_TOKENS, self._shapes.max_draft_tokens(num_decodes))
         least = least_chance(cost, num_decodes)
         for drafter in self._drafters:
             drafter.begin(cost, num_decodes, least)
@@ -57,7 +63,7 @@ class Speculation:
         """What a draft is worth, where the sequence decodes."""
         if sequence.life.state is not SequenceState.DECODING:
             return NOTHING
-        most = min(request.params.max_tokens - sequence.num_generated - 1, MAX_DRAFT_TOKENS)
+        most = min(request.params.max_tokens - sequence.num_generated - 1, self._longest)
         if most <= 0:
             return NOTHING
         best = NOTHING
@@ -114,10 +120,12 @@ def speculation_of(
     """
     draft_model_of(options.speculation)  # refuses what there is no drafter for
     if make_drafter is not None:
-        return Speculation(_drafters(replica, options, make_drafter, clock))
+        drafters = _drafters(replica, options, make_drafter, clock)
+        return Speculation(drafters, replica.draft_shapes)
     why_not = why_none(replica, options)
     if why_not is None:
-        return Speculation(_drafters(replica, options, prompt_lookup(), clock))
+        drafters = _drafters(replica, options, prompt_lookup(), clock)
+        return Speculation(drafters, replica.draft_shapes)
     if options.speculation not in ("auto", "off"):
         raise ConfigError(
             f"speculation is {options.speculation}, which this engine cannot do without changing "
@@ -129,18 +137,27 @@ def speculation_of(
 
 def why_none(replica: Replica, options: EngineOptions) -> str | None:
     """Why nothing is drafted, in words. None: it may be, as a row of a draft has the bits of the
-    step that would compute it alone."""
+    step that would compute it alone, or a GPU's texts may depend on it."""
     if options.speculation == "off":
         return "--speculation off"
-    if isinstance(replica.runner, LaunchingRunner):
-        return "its decode steps run ahead of the host, which drafts would have to wait for"
     if replica.num_homes > 1:
         return "its ranks have sequences of their own"
+    if may_change_texts(replica, options):
+        return None
     if replica.kv.device.type != "cpu":
-        return "the GPU's kernels give a row other bits in another batch"
+        return (
+            "the GPU's kernels give a row other bits in another batch; --speculation ngram guesses "
+            "all the same"
+        )
     if not replica.loaded.has_alike_rows:
         return f"its rows differ by batch ({replica.loaded.kernels})"
     return None
+
+
+def may_change_texts(replica: Replica, options: EngineOptions) -> bool:
+    """Whether drafts were asked for on a GPU: a token may be another where two were as good as
+    equally likely, as in another batch."""
+    return replica.kv.device.type != "cpu" and options.speculation == NGRAM
 
 
 def _drafters(

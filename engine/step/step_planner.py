@@ -83,7 +83,8 @@ class StepPlanner:
         """The step after one that computes the last known token of each sequence of `in_flight`.
 
         Those that surely end with their next token have no part in it; of the others it is assumed
-        that they go on. Blocks that come free when the step lands are not counted on.
+        that they go on. Blocks that come free when the step lands are not counted on. Drafts are of
+        what would follow if the tokens in flight are as guessed; they are not made.
         """
         running = list(self._table.running())
         ending = {s for r, s in running if s in in_flight and ends_with_next(r, s)}
@@ -93,15 +94,19 @@ class StepPlanner:
             seats[sequence.blocks.home] -= 1
         budgets = self._budgets(seats)
         is_tight = _is_tight(len(staying), budgets)
-        views = [
-            self._placement.running_view(
+        guess = self._begin_guesses(budgets[0].cost)
+        views = []
+        for r, s in staying:
+            ahead, prospect = int(s in in_flight), guess(r, s)
+            view = self._placement.running_view(
                 *(r, s),
                 is_tight=is_tight,
-                num_ahead=int(s in in_flight),
+                num_ahead=ahead,
+                chances=prospect.chances[ahead:],
+                guess_ms=prospect.guess_ms,
                 is_held=s in r.kept_candidates,
             )
-            for r, s in staying
-        ]
+            views.append(view)
         return self._schedule(views, budgets)
 
     def carry_out(self, plan: StepPlan) -> StepWork:

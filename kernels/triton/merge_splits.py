@@ -44,11 +44,11 @@ def store_split(
         tl.store(part_logs + part, top + tl.log2(total), mask=inside)
 
 
-# grid [num_decodes, num_heads]
+# grid [num_rows, num_heads]
 @triton.jit(do_not_specialize=("bound",))
 def _merge_splits(
-    part_sums,  # float32 [num_decodes, num_heads, bound, HEAD_DIM], normalized
-    part_logs,  # float32 [num_decodes, num_heads, bound], base 2
+    part_sums,  # float32 [num_rows, num_heads, bound, HEAD_DIM], normalized
+    part_logs,  # float32 [num_rows, num_heads, bound], base 2
     context_lens,
     out,
     num_heads,
@@ -61,13 +61,15 @@ def _merge_splits(
     CHUNK: tl.constexpr,
     SPLITS: tl.constexpr,
     PARTS: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):
-    seq, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    used = num_splits(tl.load(context_lens + seq), WINDOW, MIN_SPLIT, MAX_SPLITS, CHUNK)
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    context_len = tl.load(context_lens + row // QUERIES)
+    used = num_splits(context_len, WINDOW, MIN_SPLIT, MAX_SPLITS, CHUNK)
     columns = tl.arange(0, WIDTH)
     inside = columns < HEAD_DIM
     if used != 1:  # a single split wrote its row itself
-        first = (seq * num_heads + head) * bound
+        first = (row * num_heads + head) * bound
         lanes = tl.arange(0, SPLITS)
         logs = tl.load(part_logs + first + lanes, mask=lanes < used, other=float("-inf"))
         top = tl.max(logs, axis=0)
@@ -83,7 +85,7 @@ def _merge_splits(
             sums += tl.sum(rows * weights[:, None], axis=0)
             total += weights
         mean = sums / tl.maximum(tl.sum(total, axis=0), 1.0)  # an empty context: 0
-        at = out + (seq * num_heads + head) * HEAD_DIM + columns
+        at = out + (row * num_heads + head) * HEAD_DIM + columns
         tl.store(at, mean.to(out.dtype.element_ty), mask=inside)
 
 
@@ -94,15 +96,18 @@ def merge_splits(
     out: torch.Tensor,
     window: int,
     tiles: DecodeTiles,
+    queries_each: int = 1,
 ) -> None:
     """Writes rows of out [num_tokens, num_heads * width] for contexts with other than one split.
 
-    part_sums  float32 [num_decodes, num_heads, bound, width], mean of each split's values
-    part_logs  float32 [num_decodes, num_heads, bound], log2 of the sum of its exponentials
+    part_sums  float32 [num_rows, num_heads, bound, width], mean of each split's values
+    part_logs  float32 [num_rows, num_heads, bound], log2 of the sum of its exponentials
+
+    `queries_each`: rows that share a context and its splits.
     """
-    num_decodes, num_heads, bound, width = part_sums.shape
+    num_rows, num_heads, bound, width = part_sums.shape
     with on_device_of(out):
-        _merge_splits[(num_decodes, num_heads)](
+        _merge_splits[(num_rows, num_heads)](
             part_sums,
             part_logs,
             context_lens,
@@ -117,5 +122,6 @@ def merge_splits(
             CHUNK=tiles.chunk,
             SPLITS=next_power_of_2(tiles.max_splits),
             PARTS=_PARTS,
+            QUERIES=queries_each,
             num_warps=4,
         )

@@ -90,6 +90,8 @@ _PREFILL: dict[int, PrefillTiles] = {
     128: PrefillTiles(rows=128, chunk=64, num_warps=8, num_stages=3),
     256: PrefillTiles(rows=128, chunk=32, num_warps=8, num_stages=3),
 }
+_VERIFY_ROWS = 64
+"""Query rows of a program that verifies drafts: one warp group of a Hopper's products."""
 _SHORT_ROWS = 64
 """Rows of a tile when no chunk of the batch fills a larger one: one warp group."""
 
@@ -111,6 +113,16 @@ def decode_tiles(head_dim: int, group: int, num_kv_heads: int, value_bytes: int)
         programs = 1 if value_bytes == 1 and head_dim > 64 else 2
         tiles = replace(tiles, num_warps=8, programs_per_processor=programs)
     return replace(tiles, max_splits=64) if num_kv_heads <= _FEW_KV_HEADS else tiles
+
+
+def verify_tiles(
+    head_dim: int, group: int, num_queries: int, num_kv_heads: int, value_bytes: int
+) -> tuple[int, DecodeTiles]:
+    """(query tokens per program, tiles) where each sequence has `num_queries`. Contexts are cut as
+    those of decodes are."""
+    tokens = min(num_queries, max(1, _VERIFY_ROWS // group))
+    tiles = decode_tiles(head_dim, group * tokens, num_kv_heads, value_bytes)
+    return tokens, tiles
 
 
 def prefill_tiles(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.gpu import decode_step, low_bit, mixture, sampling
+from benchmarks.gpu import decode_step, draft_step, low_bit, mixture, sampling
 from benchmarks.gpu.random_decoder import llama_1b, llama_8b
 from benchmarks.gpu.timing import GpuFloor
 from kernels.reference.experts import ReferenceExperts
@@ -48,17 +48,33 @@ def test_every_kind_of_request_is_sampled() -> None:
         assert all(0 <= token_id < 500 for token_id in ids.tolist())
 
 
+TINY = replace(
+    llama_1b(64),
+    vocab_size=50,
+    hidden_size=64,
+    intermediate_size=96,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+)
+
+
+def test_steps_with_drafts_are_replayed_as_the_benchmark_steps_them() -> None:
+    backend = RerunGraphs()
+    shapes = replace(draft_step.SHAPES, max_num_seqs=3, max_context_tokens=64)
+    subject = decode_step.prepare("tiny", TINY, torch.float32, CPU, backend, most=3, drafts=shapes)
+    for each in draft_step.ROWS_EACH:
+        logits = subject.runner.forward(draft_step.draft_batch(TINY, 3, each, 40))
+        assert logits.shape == (3 * each, 50)
+        assert logits.isfinite().all()
+    assert backend.num_replayed == len(draft_step.ROWS_EACH)
+    one, four = (draft_step.least_s(subject, 1, each, FLOOR) for each in (1, 4))
+    assert one == four == decode_step.roofline_s(subject, 1, FLOOR)  # memory bounds both
+
+
 def test_a_decoder_of_random_weights_steps_as_the_benchmark_steps_it() -> None:
-    config = replace(
-        llama_1b(64),
-        vocab_size=50,
-        hidden_size=64,
-        intermediate_size=96,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-    )
+    config = TINY
     backend = RerunGraphs()
     subject = decode_step.prepare("tiny", config, torch.float32, CPU, backend, most=3)
     batch = decode_step.decode_batch(config, 3, 40)

@@ -6,12 +6,14 @@ from kernels.triton import (
     decode_attention,
     merge_splits,
     prefill_attention,
+    verify_attention,
 )
 from kernels.triton.gpu import HOPPER, Gpu
 from kernels.triton.tuning import (
     DecodeTiles,
     decode_tiles,
     prefill_tiles,
+    verify_tiles,
 )
 from tests.kernels.compile_case import BF16, F8, F32, I8, I32, Case
 from tests.kernels.machine_code import ASYNC_16, NO_BYTES, WGMMA
@@ -82,6 +84,31 @@ def decode_case(
     )
 
 
+def verify_case(
+    head_dim: int, group: int, kv_heads: int, each: int, pool: str = BF16, window: int = 0
+) -> Case:
+    """Sixteen sequences with so many rows each."""
+    tokens, tiles = verify_tiles(head_dim, group, each, kv_heads, BYTES[pool])
+    return Case(
+        name=f"verify_attention/{head_dim}x{group}x{each}{pool}{'w' * bool(window)}",
+        kernel=verify_attention._attend_split,
+        constants={
+            **_shapes(head_dim, group, kv_heads, pool, window),
+            **split_constants(tiles),
+            "BATCH": 16,
+            "QUERIES": each,
+            "TOKENS": tokens,
+            "REACH": window + each - 1 if window else 0,
+            "ROWS": max(16, 1 << (group * tokens - 1).bit_length()),
+        },
+        pointers={"query": BF16, "kv_layer": pool, "out": BF16, **TABLES, **PARTS},
+        aligned=STRIDES,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+        may_spill_bytes=OTHER_SPILL_BYTES.get(pool, QUANTIZED_SPILL_BYTES),
+    )
+
+
 def prefill_case(
     head_dim: int,
     group: int,
@@ -124,11 +151,14 @@ ATTENTION = [
             "WINDOW": 0,
             "SPLITS": 32,
             "PARTS": 16,
+            "QUERIES": 1,
         },
         pointers={**PARTS, "out": BF16},
     ),
     prefill_case(64, 3),
     prefill_case(128, 4, I8, window=4096),
+    verify_case(128, 4, 8, 4),
+    verify_case(128, 8, 8, 16, window=1024),
 ]
 MORE_ATTENTION = [
     decode_case(64, 3, 3),
@@ -140,6 +170,10 @@ MORE_ATTENTION = [
     decode_case(128, 4, 8, I8),
     decode_case(128, 4, 8, F8),
     decode_case(256, 2, 4, window=1024),
+    verify_case(64, 3, 3, 2),
+    verify_case(128, 4, 8, 8, I8),
+    verify_case(128, 32, 1, 4),
+    verify_case(256, 2, 4, 16),
     prefill_case(64, 8),
     prefill_case(128, 4),
     prefill_case(128, 4, F8),

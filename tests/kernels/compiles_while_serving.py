@@ -34,6 +34,7 @@ from engine.model import decoder as decoder_module
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.draft_shapes import MOST_ROWS, DraftShapes
 from engine.runner.model_runner import DecoderRunner, LaunchingRunner, ModelRunner
 from engine.runner.ranks.own_sequences import OwnSequences
 from engine.runner.warm_up import WarmUpLimits, warm_up, warm_up_experts
@@ -52,6 +53,9 @@ from tests.kernels.ranks import ThreadRank, run_ranks
 MAX_SEQS, MAX_CONTEXT, BLOCK, NUM_BLOCKS = 19, 256, 16, 400
 MAX_TOKENS = 512
 NUM_STEPS = 200
+SHAPES = DraftShapes(
+    max_num_seqs=MAX_SEQS, max_batch_tokens=MAX_TOKENS, max_context_tokens=MAX_CONTEXT
+)
 VOCAB = 20_000
 """Several splits of sampling."""
 
@@ -116,6 +120,14 @@ class Steps:
         wanted = whole.query_starts[1:].long() - 1
         return replace(whole, logit_rows=wanted)
 
+    def drafted(self, num_seqs: int, longest: int) -> RaggedBatch:
+        """Each with a draft of up to so many tokens; one of them has one at least."""
+        lengths = [self.chance.randint(1, 1 + longest) for _ in range(num_seqs)]
+        lengths[-1] = max(2, lengths[-1])
+        return ragged_batch(
+            [self._chunk(at, length) for at, length in enumerate(lengths)], block_size=BLOCK
+        )
+
     def _chunk(self, at: int, num_tokens: int) -> tuple[list[int], int, list[int]]:
         before = self.chance.randrange(MAX_CONTEXT - num_tokens)
         num_blocks = -(-(before + num_tokens) // BLOCK)
@@ -177,10 +189,13 @@ class Family:
     """As a group's conductor computes it."""
     num_homes: int = 1
     """Ranks with sequences of their own."""
+    has_drafts: bool = False
+    """Steps that verify are captured, and taken."""
 
 
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", {}),
+    "llama with drafts": Family("LlamaForCausalLM", {}, has_drafts=True),
     "llama in a group": Family("LlamaForCausalLM", {}, in_group=True),
     "qwen3 in int8": Family("Qwen3ForCausalLM", {}, "int8", torch.int8),
     "llama in int4": Family("LlamaForCausalLM", {"intermediate_size": 128}, "int4"),
@@ -217,16 +232,31 @@ def limits_of(homes: BlockHomes, scratch_blocks: tuple[int, ...]) -> WarmUpLimit
     )
 
 
+def verify(runner: ModelRunner, steps: Steps) -> None:
+    """Steps with drafts, whose tokens are all drawn."""
+    for _ in range(NUM_STEPS // 4):
+        num_seqs = steps.chance.randint(1, MAX_SEQS)
+        batch = steps.drafted(num_seqs, SHAPES.max_draft_tokens(num_seqs))
+        logits = runner.forward(batch)
+        device_draw.draw_on_device(logits, steps.rows(len(logits)))
+
+
 def serve_alone(card: ModelCard, family: Family, homes: BlockHomes, noted: list[str]) -> int:
     """Loads and serves; how many compiles there were in between."""
     decoder = Decoder.load(card, torch.float16, "cpu", weights=WeightFormat(family.weights))
     pool = KvPool(KvLayout.of(card.config, BLOCK, family.kv), NUM_BLOCKS + 1, "cpu")
-    limits = GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=MAX_CONTEXT)
+    drafts = SHAPES if family.has_drafts else None
+    limits = GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=MAX_CONTEXT, drafts=drafts)
     made = CudaRunner(decoder, pool, limits=limits, backend=RerunGraphs(), progress=lambda *_: None)
     runner = WaitingRunner(made) if family.in_group else made
-    warm_up(runner, limits_of(homes, (NUM_BLOCKS,)), lambda *_: None)
+    warmed = limits_of(homes, (NUM_BLOCKS,))
+    if family.has_drafts:
+        warmed = replace(warmed, max_drawn_rows=MOST_ROWS)
+    warm_up(runner, warmed, lambda *_: None)
     at_load = len(noted)
     serve(runner, Steps(1, homes), MAX_SEQS, NUM_STEPS)
+    if family.has_drafts:
+        verify(runner, Steps(2, homes))
     return at_load
 
 

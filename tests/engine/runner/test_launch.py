@@ -13,10 +13,13 @@ import torch
 from cluster.kv_shape import KvShape
 from cluster.sampling import SamplingParams
 from engine.memory.kv_pool import KvLayout, KvPool
+from engine.memory.page_locked import SampledTokens
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.draft_shapes import DraftShapes
 from engine.runner.graph_backend import CudaGraphs
+from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
 from tests.engine.model.tiny_llama import BLOCK_SIZE, ragged_batch
 from tests.engine.runner.rerun_graphs import RerunGraphs
@@ -52,7 +55,7 @@ class Chain:
 
     def forward(self, batch: RaggedBatch, pool: KvPool) -> torch.Tensor:
         """See Decoder."""
-        return self._logits[batch.token_ids]
+        return self._logits[batch.token_ids[batch.logit_rows]]
 
 
 def chain_runner(device: str) -> CudaRunner:
@@ -65,7 +68,11 @@ def chain_runner(device: str) -> CudaRunner:
     return CudaRunner(
         cast(Decoder, Chain(device)),
         KvPool(layout, 9, device),
-        limits=GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=32),
+        limits=GraphLimits(
+            max_num_seqs=MAX_SEQS,
+            max_context_tokens=32,
+            drafts=DraftShapes(max_num_seqs=MAX_SEQS, max_batch_tokens=64, max_context_tokens=32),
+        ),
         backend=CudaGraphs(torch.device(device)) if is_cuda else RerunGraphs(),
         progress=lambda phase, fraction: None,
     )
@@ -131,3 +138,22 @@ def test_rows_leave_and_others_come_without_the_host_knowing_any_token(device: s
     assert second.tokens() == [following(following(5)), following(99), following(following(3))]
     inputs = [following(99), following(following(5)), 8, following(following(3))]
     assert third.tokens() == [following(token_id) for token_id in inputs]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": 0.0}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9}]
+)
+def test_steps_with_drafts_are_computed_and_drawn_without_waiting_for_any(
+    device: str, sampling: dict[str, Any]
+) -> None:
+    """Rows of three sequences, of which all are drawn at once; who reads them waits for those."""
+    runner, rows = chain_runner(device), rows_of(**sampling)
+    blocks = [list(range(-(-20 // BLOCK_SIZE)))] * 3
+    inputs = [[3, 50, 7], [120], [64]]
+    batch = ragged_batch([(own, 12, at) for own, at in zip(inputs, blocks, strict=True)])
+    SampledTokens(*draw_on_device(runner.forward(batch), rows)).tokens()  # compiles
+    with no_waiting(device):
+        flights = [SampledTokens(*draw_on_device(runner.forward(batch), rows)) for _ in range(5)]
+    expected = [following(token_id) for own in inputs for token_id in own]
+    assert [flight.tokens() for flight in flights] == [expected] * 5

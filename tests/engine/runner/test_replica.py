@@ -14,6 +14,7 @@ from cluster.models.card import ModelCard
 from cluster.sharding import Rank
 from engine.runner import replica as replica_module
 from engine.runner.cuda_runner import CudaRunner, graph_sizes
+from engine.runner.draft_shapes import MOST_ROWS
 from engine.runner.model_runner import DecoderRunner
 from engine.runner.portion import Portion
 from engine.runner.replica import LoadedPart, load_part, runner_of
@@ -89,3 +90,18 @@ def test_a_gpu_replays_and_compiles_and_a_cpu_does_neither(card: ModelCard) -> N
     assert not on_cpu.is_replayed
     assert part.size.warm_up_limits([0]).compiles
     assert not on_cpu.warm_up_limits([0]).compiles
+
+
+def test_steps_with_drafts_are_captured_where_lookup_was_asked_for_by_name(
+    card: ModelCard, settled: list[Settle]
+) -> None:
+    part, phases = part_of(card, speculation="ngram"), list[str]()
+    shapes = part.size.draft_shapes
+    assert shapes is not None
+    runner_of(part, lambda phase, fraction: phases.append(phase))
+    assert len(phases) == len(graph_sizes(MAX_SEQS)) + len(shapes.all()) + 1
+    assert part.size.warm_up_limits([0]).max_drawn_rows == MOST_ROWS
+    for others in ({"speculation": "auto"}, {"speculation": "ngram", "cuda_graphs": False}):
+        size = part_of(card, **others).size
+        assert size.draft_shapes is None
+        assert size.warm_up_limits([0]).max_drawn_rows == 0

@@ -53,6 +53,20 @@ def test_the_sampler_draws_on_the_gpu_what_it_draws_on_the_cpu() -> None:
     assert Sampler(()).sample(logits.cuda(), rows) == Sampler(()).sample(logits, rows)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_greedy_rows_of_some_logits_are_chosen_on_the_gpu_as_on_the_cpu() -> None:
+    torch.manual_seed(2)
+    logits = torch.randn(64, 30_000)
+    logits[9] = torch.nan
+    params = SamplingParams(max_tokens=1, temperature=0.0)
+    rows = [
+        SamplingRow(logit_row=row, params=params, choice=0, token_ids=[0], num_prompt=1)
+        for row in (5, 9, 33)
+    ]
+    assert Sampler(()).sample(logits.cuda(), rows) == Sampler(()).sample(logits, rows)
+
+
 def test_limits_are_promised_away_only_when_no_row_has_them() -> None:
     rows = rows_of(30, 3)
     without = [row for row in rows if not row.params.top_k and row.params.top_p == 1.0]

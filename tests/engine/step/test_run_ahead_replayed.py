@@ -18,6 +18,7 @@ from engine.memory.page_locked import SampledTokens
 from engine.model.decoder import Decoder
 from engine.offline.queue import generate
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.draft_shapes import DraftShapes
 from engine.runner.model_runner import DecoderRunner, LaunchingRunner, ModelRunner, Replica
 from engine.sampling.logits import SamplingRow
 from engine.step.engine import Engine
@@ -39,22 +40,22 @@ CONTEXT = 48
 class Runners:
     """One decoder, plain and replayed, each over a pool of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, drafts: DraftShapes | None = None) -> None:
         card = saved_card(random_model(tiny_config()), folder)
         decoder = Decoder.load(card, torch.float32, "cpu")
         layout = KvLayout.of(card.config, BLOCK_SIZE, torch.float32)
-        self.backend = RerunGraphs()
+        self.backend, self.drafts = RerunGraphs(), drafts
         self.pools = [KvPool(layout, NUM_BLOCKS + 1, "cpu") for _ in range(2)]
         self.plain = DecoderRunner(decoder, self.pools[0])
         self.replayed = CudaRunner(
             decoder,
             self.pools[1],
-            limits=GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=CONTEXT),
+            limits=GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=CONTEXT, drafts=drafts),
             backend=self.backend,
             progress=lambda phase, fraction: None,
         )
 
-    def engine(self, runner: ModelRunner, pool: KvPool) -> Engine:
+    def engine(self, runner: ModelRunner, pool: KvPool, **drafting: Any) -> Engine:
         """Over the blocks that are not for padding."""
         replica = Replica(
             runner=runner,
@@ -65,11 +66,12 @@ class Runners:
             max_context_tokens=CONTEXT,
             num_homes=1,
             batch_device=torch.device("cpu"),
+            draft_shapes=self.drafts if drafting else None,
         )
         options = EngineOptions(
             block_size_tokens=BLOCK_SIZE, max_batch_tokens=16, max_num_seqs=MAX_SEQS
         )
-        return Engine(replica, options)
+        return Engine(replica, options, **drafting)
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from msgspec import structs
 
 from cluster.engine_options import EngineOptions
@@ -15,6 +17,7 @@ from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
+from engine.step.speculation import may_change_texts, why_none
 from tests.engine.step.engine_scenario import (
     check,
     expected_tokens,
@@ -271,3 +274,18 @@ def test_nothing_is_guessed_where_it_was_not_asked_for_or_texts_could_change() -
     with pytest.raises(ConfigError, match="speculation is heads, which this engine cannot do"):
         small_engine(replica, speculation="heads")
     assert EngineOptions().speculation == "auto"
+
+
+def test_on_a_gpu_guesses_are_made_where_they_are_asked_for_by_name() -> None:
+    """Its kernels are not batch-invariant: `auto` leaves texts as they are."""
+    replica = small_replica()
+    on_gpu = replace(replica, kv=torch.empty_like(replica.kv, device="meta"))
+    why = why_none(on_gpu, EngineOptions(speculation="auto"))
+    assert why is not None
+    assert "--speculation ngram guesses all the same" in why
+    by_name = EngineOptions(speculation="ngram")
+    assert why_none(on_gpu, by_name) is None
+    assert may_change_texts(on_gpu, by_name)
+    assert not may_change_texts(replica, by_name)
+    assert why_none(replace(on_gpu, num_homes=2), by_name) is not None
+    assert why_none(on_gpu, EngineOptions(speculation="off")) == "--speculation off"
