@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 import mmap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 
@@ -58,6 +59,11 @@ class KvLayout:
         """A rank's part of each block: the same ids, its own KV heads."""
         return cls(shape=split.kv_shape, block_size=block_size, dtype=dtype)
 
+    def deeper(self, num_layers: int) -> KvLayout:
+        """With so many further layers."""
+        shape = replace(self.shape, num_layers=self.shape.num_layers + num_layers)
+        return replace(self, shape=shape)
+
     @property
     def kv(self) -> str:
         """The format as the options call it: "auto" for one that models compute in."""
@@ -94,7 +100,9 @@ class KvPool:
             raise ConfigError(f"a KV pool of {num_blocks} blocks; at least 1 is needed")
         self.layout = layout
         self.num_blocks = num_blocks
-        self.tensor = _allocate((num_blocks, *layout.block_shape), layout.dtype, device)
+        self.tensor: torch.Tensor = _allocate(
+            (num_blocks, *layout.block_shape), layout.dtype, device
+        )
         self._layers = tuple(self.tensor.unbind(dim=1))
 
     @property
@@ -115,6 +123,29 @@ class KvPool:
     def layer(self, index: int) -> torch.Tensor:
         """A view: [num_blocks, num_planes, num_kv_heads, block_size, row_width], strided over
         blocks."""
+        return self._layers[index]
+
+
+class KvLayers(Protocol):
+    """What a forward reads and writes: a pool, or some of its layers."""
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """[num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width]."""
+
+    def layer(self, index: int) -> torch.Tensor:
+        """See KvPool."""
+
+
+class SomeLayers:
+    """KvLayers of one pool, which has to live as long: views."""
+
+    def __init__(self, pool: KvPool, layers: slice) -> None:
+        self.tensor = pool.tensor[:, layers]
+        self._layers = tuple(self.tensor.unbind(dim=1))
+
+    def layer(self, index: int) -> torch.Tensor:
+        """See KvPool."""
         return self._layers[index]
 
 
