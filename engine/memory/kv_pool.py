@@ -100,9 +100,7 @@ class KvPool:
             raise ConfigError(f"a KV pool of {num_blocks} blocks; at least 1 is needed")
         self.layout = layout
         self.num_blocks = num_blocks
-        self.tensor: torch.Tensor = _allocate(
-            (num_blocks, *layout.block_shape), layout.dtype, device
-        )
+        self.tensor = _allocate((num_blocks, *layout.block_shape), layout.dtype, device)
         self._layers = tuple(self.tensor.unbind(dim=1))
 
     @property

@@ -89,8 +89,11 @@ class FakeHead:
     fails_at: frozenset[int] = frozenset()
     """Calls that raise after they have written."""
 
-    def __init__(self, target: LeavingRunner, kv: torch.Tensor, ledger: Ledger) -> None:
+    def __init__(
+        self, target: LeavingRunner, kv: torch.Tensor, ledger: Ledger, vocab_size: int = VOCAB_SIZE
+    ) -> None:
         self.target, self.kv, self._ledger = target, kv, ledger
+        self._vocab_size = vocab_size
         self.num_calls = 0
         self.num_strange = 0
         """Guesses that were asked for over pairs of other tokens."""
@@ -131,7 +134,7 @@ class FakeHead:
         return HeadOutput(torch.stack(logits), torch.tensor(numbers))
 
     def _logits(self, seen: Sequence[int]) -> torch.Tensor:
-        logits = fake_logits(seen, VOCAB_SIZE)
+        logits = fake_logits(seen, self._vocab_size)
         return logits.roll(1) if self.every and len(seen) % self.every == 0 else logits
 
 
@@ -140,8 +143,8 @@ def with_head(
 ) -> Replica:
     """A replica whose steps leave states, and a head over them."""
     ledger = Ledger()
-    runner = LeavingRunner(target.kv, VOCAB_SIZE, ledger)
-    head = FakeHead(runner, torch.zeros_like(target.kv), ledger)
+    runner = LeavingRunner(target.kv, target.vocab_size, ledger)
+    head = FakeHead(runner, torch.zeros_like(target.kv), ledger, target.vocab_size)
     head.every, head.fails_at = every, fails_at
     return replace(target, runner=runner, heads=DraftHeads(name="head", runner=head, share=0.05))
 
