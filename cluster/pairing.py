@@ -46,6 +46,9 @@ class Pairing:
     """2: keys and values; 1: a latent that is both."""
     weights: str = "auto"
     protocol_version: int = PROTOCOL_VERSION
+    head: str = ""
+    """Kind and digest of the head whose keys and values are in the blocks, in layers that are
+    counted with the model's; empty: none is. Its blocks are of one size on both sides."""
 
     @property
     def kv_shape(self) -> KvShape:
@@ -61,8 +64,11 @@ class Pairing:
     def key(self) -> str:
         """A short name of model and layout, equal where two workers can pair: root of the block
         hash chain. Names of blocks of unequal sizes below one root differ, as their tokens do."""
-        same = replace(self, block_size_tokens=block_size_class(self.block_size_tokens))
-        return "|".join(str(getattr(same, item.name)) for item in fields(same))
+        same = self
+        if not self.head:
+            same = replace(self, block_size_tokens=block_size_class(self.block_size_tokens))
+        named = [item.name for item in fields(same) if item.name != "head" or self.head]
+        return "|".join(str(getattr(same, name)) for name in named)
 
     @property
     def follows_grammars(self) -> bool:
@@ -99,6 +105,9 @@ def check_pairing(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
     The protocol comes first: two versions may mean different things by the other fields.
     """
     _check_protocol(ours, theirs, peer)
+    if ours.head or theirs.head:
+        check_same(ours, theirs, peer=peer)
+        return
     sizes = ours.block_size_tokens, theirs.block_size_tokens
     if block_size_class(sizes[0]) != block_size_class(sizes[1]):
         raise PairingMismatch(
@@ -112,6 +121,12 @@ def check_same(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
     """Raises PairingMismatch with both values of the first field that differs, whatever a transfer
     could bridge: the router's belief about a cache depends on every one."""
     _check_protocol(ours, theirs, peer)
+    if ours.head != theirs.head:
+        raise PairingMismatch(
+            f"{peer} cannot pair: its blocks have {_head_in_words(theirs)} and ours "
+            f"{_head_in_words(ours)}; start both workers with the same speculation, and with one "
+            "rank each where it is a head"
+        )
     for item in fields(Pairing):
         mine, other = getattr(ours, item.name), getattr(theirs, item.name)
         if mine != other:
@@ -127,3 +142,7 @@ def _check_protocol(ours: Pairing, theirs: Pairing, peer: str) -> None:
             f"{peer} cannot pair: it speaks protocol version {theirs.protocol_version} and this "
             f"process version {ours.protocol_version}; run the same version of splitserve on both"
         )
+
+
+def _head_in_words(pairing: Pairing) -> str:
+    return f"the head {pairing.head}" if pairing.head else "no head"

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos import generation_pb2 as protos_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/handoff.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\"\xf2\x01\n\x07Pairing\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x16\n\x0eweights_digest\x18\x02 \x01(\t\x12\x18\n\x10tokenizer_digest\x18\x03 \x01(\t\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x19\n\x11\x62lock_size_tokens\x18\x05 \x01(\r\x12\x12\n\nnum_layers\x18\x06 \x01(\r\x12\x14\n\x0cnum_kv_heads\x18\x07 \x01(\r\x12\x10\n\x08head_dim\x18\x08 \x01(\r\x12\x10\n\x08kv_dtype\x18\t \x01(\t\x12\x12\n\nnum_planes\x18\n \x01(\r\x12\x0f\n\x07weights\x18\x0b \x01(\t\"\xb7\x01\n\x06KvRank\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x12\n\nfirst_head\x18\x02 \x01(\r\x12\x11\n\tnum_heads\x18\x03 \x01(\r\x12\x12\n\nagent_name\x18\x04 \x01(\t\x12\x16\n\x0e\x61gent_metadata\x18\x05 \x01(\x0c\x12\x14\n\x0cpool_address\x18\x06 \x01(\x04\x12\x13\n\x0b\x62lock_bytes\x18\x07 \x01(\x04\x12\x0e\n\x06memory\x18\x08 \x01(\t\x12\x11\n\tdevice_id\x18\t \x01(\r\"\xba\x01\n\x06KvPeer\x12\x11\n\ttransport\x18\x01 \x01(\t\x12\x13\n\x0b\x62locks_each\x18\x02 \x01(\r\x12\x1b\n\x13generations_address\x18\x03 \x01(\x04\x12\x0c\n\x04host\x18\x04 \x01(\t\x12+\n\x05ranks\x18\x05 \x03(\x0b\x32\x1c.splitserve.worker.v1.KvRank\x12\x19\n\x11\x62lock_size_tokens\x18\x06 \x01(\r\x12\x15\n\rshares_blocks\x18\x07 \x01(\x08\"U\n\x10HandshakeRequest\x12.\n\x07pairing\x18\x01 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x11\n\tworker_id\x18\x02 \x01(\t\"\x97\x01\n\x11HandshakeResponse\x12.\n\x07pairing\x18\x01 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12*\n\x04peer\x18\x04 \x01(\x0b\x32\x1c.splitserve.worker.v1.KvPeer\"0\n\x0b\x42\x65gunChoice\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"E\n\x0bTraceParent\x12\x10\n\x08trace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07span_id\x18\x02 \x01(\x0c\x12\x13\n\x0btrace_state\x18\x03 \x01(\t\"\xce\x02\n\x0ePrefillRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x13\n\x0b\x66irst_block\x18\x05 \x01(\r\x12\x12\n\ncache_root\x18\x06 \x01(\x0c\x12\x15\n\rdigest_tokens\x18\x08 \x01(\r\x12\x31\n\x06resume\x18\t \x01(\x0b\x32!.splitserve.worker.v1.BegunChoice\x12\x30\n\x05trace\x18\n \x01(\x0b\x32!.splitserve.worker.v1.TraceParent\x12\x0f\n\x07\x61\x64\x61pter\x18\x0c \x01(\t\x12\x13\n\x0b\x63\x61\x63hed_only\x18\x0b \x01(\x08J\x04\x08\x07\x10\x08\"\xfb\x01\n\x0bPoolRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07pooling\x18\x03 \x01(\t\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x12\n\ncache_root\x18\x05 \x01(\x0c\x12\x17\n\ndimensions\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07\x61sked_s\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x30\n\x05trace\x18\x08 \x01(\x0b\x32!.splitserve.worker.v1.TraceParent\x12\x0f\n\x07\x61\x64\x61pter\x18\t \x01(\tB\r\n\x0b_dimensionsB\n\n\x08_asked_s\"[\n\x0cPoolResponse\x12\x0e\n\x06values\x18\x01 \x01(\x0c\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x10\n\x08queue_ms\x18\x03 \x01(\x01\x12\x12\n\nprefill_ms\x18\x04 \x01(\x01\"!\n\x08\x41\x63\x63\x65pted\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\"[\n\x0b\x42locksReady\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\x12\x13\n\x0bgenerations\x18\x03 \x03(\x06\x12\x0f\n\x07\x64igests\x18\x04 \x01(\x0c\"K\n\x0b\x43hoiceToken\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12,\n\x05token\x18\x02 \x01(\x0b\x32\x1d.splitserve.v1.GeneratedToken\"v\n\nFirstToken\x12\x31\n\x06tokens\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.ChoiceToken\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x12\n\nprefill_ms\x18\x03 \x01(\x01\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"O\n\x0cScoredTokens\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\r\x12*\n\x06tokens\x18\x02 \x03(\x0b\x32\x1a.splitserve.v1.PromptToken\"\x06\n\x04\x44one\"V\n\x08Progress\x12\x1e\n\x16waiting_prefill_tokens\x18\x01 \x01(\x04\x12\x14\n\x0ctokens_ahead\x18\x02 \x01(\x04\x12\x14\n\x0cin_long_step\x18\x03 \x01(\x08\"\xd5\x02\n\x0cPrefillEvent\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1e.splitserve.worker.v1.AcceptedH\x00\x12\x39\n\x0c\x62locks_ready\x18\x02 \x01(\x0b\x32!.splitserve.worker.v1.BlocksReadyH\x00\x12\x37\n\x0b\x66irst_token\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.FirstTokenH\x00\x12*\n\x04\x64one\x18\x04 \x01(\x0b\x32\x1a.splitserve.worker.v1.DoneH\x00\x12\x32\n\x08progress\x18\x05 \x01(\x0b\x32\x1e.splitserve.worker.v1.ProgressH\x00\x12\x34\n\x06scored\x18\x06 \x01(\x0b\x32\".splitserve.worker.v1.ScoredTokensH\x00\x42\x07\n\x05\x65vent2\x93\x02\n\rPrefillWorker\x12\\\n\tHandshake\x12&.splitserve.worker.v1.HandshakeRequest\x1a\'.splitserve.worker.v1.HandshakeResponse\x12U\n\x07Prefill\x12$.splitserve.worker.v1.PrefillRequest\x1a\".splitserve.worker.v1.PrefillEvent0\x01\x12M\n\x04Pool\x12!.splitserve.worker.v1.PoolRequest\x1a\".splitserve.worker.v1.PoolResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/handoff.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\"\x80\x02\n\x07Pairing\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x16\n\x0eweights_digest\x18\x02 \x01(\t\x12\x18\n\x10tokenizer_digest\x18\x03 \x01(\t\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x19\n\x11\x62lock_size_tokens\x18\x05 \x01(\r\x12\x12\n\nnum_layers\x18\x06 \x01(\r\x12\x14\n\x0cnum_kv_heads\x18\x07 \x01(\r\x12\x10\n\x08head_dim\x18\x08 \x01(\r\x12\x10\n\x08kv_dtype\x18\t \x01(\t\x12\x12\n\nnum_planes\x18\n \x01(\r\x12\x0f\n\x07weights\x18\x0b \x01(\t\x12\x0c\n\x04head\x18\x0c \x01(\t\"\xb7\x01\n\x06KvRank\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x12\n\nfirst_head\x18\x02 \x01(\r\x12\x11\n\tnum_heads\x18\x03 \x01(\r\x12\x12\n\nagent_name\x18\x04 \x01(\t\x12\x16\n\x0e\x61gent_metadata\x18\x05 \x01(\x0c\x12\x14\n\x0cpool_address\x18\x06 \x01(\x04\x12\x13\n\x0b\x62lock_bytes\x18\x07 \x01(\x04\x12\x0e\n\x06memory\x18\x08 \x01(\t\x12\x11\n\tdevice_id\x18\t \x01(\r\"\xba\x01\n\x06KvPeer\x12\x11\n\ttransport\x18\x01 \x01(\t\x12\x13\n\x0b\x62locks_each\x18\x02 \x01(\r\x12\x1b\n\x13generations_address\x18\x03 \x01(\x04\x12\x0c\n\x04host\x18\x04 \x01(\t\x12+\n\x05ranks\x18\x05 \x03(\x0b\x32\x1c.splitserve.worker.v1.KvRank\x12\x19\n\x11\x62lock_size_tokens\x18\x06 \x01(\r\x12\x15\n\rshares_blocks\x18\x07 \x01(\x08\"U\n\x10HandshakeRequest\x12.\n\x07pairing\x18\x01 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x11\n\tworker_id\x18\x02 \x01(\t\"\x97\x01\n\x11HandshakeResponse\x12.\n\x07pairing\x18\x01 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12*\n\x04peer\x18\x04 \x01(\x0b\x32\x1c.splitserve.worker.v1.KvPeer\"0\n\x0b\x42\x65gunChoice\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"E\n\x0bTraceParent\x12\x10\n\x08trace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07span_id\x18\x02 \x01(\x0c\x12\x13\n\x0btrace_state\x18\x03 \x01(\t\"\xce\x02\n\x0ePrefillRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x13\n\x0b\x66irst_block\x18\x05 \x01(\r\x12\x12\n\ncache_root\x18\x06 \x01(\x0c\x12\x15\n\rdigest_tokens\x18\x08 \x01(\r\x12\x31\n\x06resume\x18\t \x01(\x0b\x32!.splitserve.worker.v1.BegunChoice\x12\x30\n\x05trace\x18\n \x01(\x0b\x32!.splitserve.worker.v1.TraceParent\x12\x0f\n\x07\x61\x64\x61pter\x18\x0c \x01(\t\x12\x13\n\x0b\x63\x61\x63hed_only\x18\x0b \x01(\x08J\x04\x08\x07\x10\x08\"\xfb\x01\n\x0bPoolRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07pooling\x18\x03 \x01(\t\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x12\n\ncache_root\x18\x05 \x01(\x0c\x12\x17\n\ndimensions\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07\x61sked_s\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x30\n\x05trace\x18\x08 \x01(\x0b\x32!.splitserve.worker.v1.TraceParent\x12\x0f\n\x07\x61\x64\x61pter\x18\t \x01(\tB\r\n\x0b_dimensionsB\n\n\x08_asked_s\"[\n\x0cPoolResponse\x12\x0e\n\x06values\x18\x01 \x01(\x0c\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x10\n\x08queue_ms\x18\x03 \x01(\x01\x12\x12\n\nprefill_ms\x18\x04 \x01(\x01\"!\n\x08\x41\x63\x63\x65pted\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\"[\n\x0b\x42locksReady\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\x12\x13\n\x0bgenerations\x18\x03 \x03(\x06\x12\x0f\n\x07\x64igests\x18\x04 \x01(\x0c\"K\n\x0b\x43hoiceToken\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12,\n\x05token\x18\x02 \x01(\x0b\x32\x1d.splitserve.v1.GeneratedToken\"v\n\nFirstToken\x12\x31\n\x06tokens\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.ChoiceToken\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x12\n\nprefill_ms\x18\x03 \x01(\x01\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"O\n\x0cScoredTokens\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\r\x12*\n\x06tokens\x18\x02 \x03(\x0b\x32\x1a.splitserve.v1.PromptToken\"\x06\n\x04\x44one\"V\n\x08Progress\x12\x1e\n\x16waiting_prefill_tokens\x18\x01 \x01(\x04\x12\x14\n\x0ctokens_ahead\x18\x02 \x01(\x04\x12\x14\n\x0cin_long_step\x18\x03 \x01(\x08\"\xd5\x02\n\x0cPrefillEvent\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1e.splitserve.worker.v1.AcceptedH\x00\x12\x39\n\x0c\x62locks_ready\x18\x02 \x01(\x0b\x32!.splitserve.worker.v1.BlocksReadyH\x00\x12\x37\n\x0b\x66irst_token\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.FirstTokenH\x00\x12*\n\x04\x64one\x18\x04 \x01(\x0b\x32\x1a.splitserve.worker.v1.DoneH\x00\x12\x32\n\x08progress\x18\x05 \x01(\x0b\x32\x1e.splitserve.worker.v1.ProgressH\x00\x12\x34\n\x06scored\x18\x06 \x01(\x0b\x32\".splitserve.worker.v1.ScoredTokensH\x00\x42\x07\n\x05\x65vent2\x93\x02\n\rPrefillWorker\x12\\\n\tHandshake\x12&.splitserve.worker.v1.HandshakeRequest\x1a\'.splitserve.worker.v1.HandshakeResponse\x12U\n\x07Prefill\x12$.splitserve.worker.v1.PrefillRequest\x1a\".splitserve.worker.v1.PrefillEvent0\x01\x12M\n\x04Pool\x12!.splitserve.worker.v1.PoolRequest\x1a\".splitserve.worker.v1.PoolResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,41 +33,41 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.handoff_pb2', _globa
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PAIRING']._serialized_start=72
-  _globals['_PAIRING']._serialized_end=314
-  _globals['_KVRANK']._serialized_start=317
-  _globals['_KVRANK']._serialized_end=500
-  _globals['_KVPEER']._serialized_start=503
-  _globals['_KVPEER']._serialized_end=689
-  _globals['_HANDSHAKEREQUEST']._serialized_start=691
-  _globals['_HANDSHAKEREQUEST']._serialized_end=776
-  _globals['_HANDSHAKERESPONSE']._serialized_start=779
-  _globals['_HANDSHAKERESPONSE']._serialized_end=930
-  _globals['_BEGUNCHOICE']._serialized_start=932
-  _globals['_BEGUNCHOICE']._serialized_end=980
-  _globals['_TRACEPARENT']._serialized_start=982
-  _globals['_TRACEPARENT']._serialized_end=1051
-  _globals['_PREFILLREQUEST']._serialized_start=1054
-  _globals['_PREFILLREQUEST']._serialized_end=1388
-  _globals['_POOLREQUEST']._serialized_start=1391
-  _globals['_POOLREQUEST']._serialized_end=1642
-  _globals['_POOLRESPONSE']._serialized_start=1644
-  _globals['_POOLRESPONSE']._serialized_end=1735
-  _globals['_ACCEPTED']._serialized_start=1737
-  _globals['_ACCEPTED']._serialized_end=1770
-  _globals['_BLOCKSREADY']._serialized_start=1772
-  _globals['_BLOCKSREADY']._serialized_end=1863
-  _globals['_CHOICETOKEN']._serialized_start=1865
-  _globals['_CHOICETOKEN']._serialized_end=1940
-  _globals['_FIRSTTOKEN']._serialized_start=1942
-  _globals['_FIRSTTOKEN']._serialized_end=2060
-  _globals['_SCOREDTOKENS']._serialized_start=2062
-  _globals['_SCOREDTOKENS']._serialized_end=2141
-  _globals['_DONE']._serialized_start=2143
-  _globals['_DONE']._serialized_end=2149
-  _globals['_PROGRESS']._serialized_start=2151
-  _globals['_PROGRESS']._serialized_end=2237
-  _globals['_PREFILLEVENT']._serialized_start=2240
-  _globals['_PREFILLEVENT']._serialized_end=2581
-  _globals['_PREFILLWORKER']._serialized_start=2584
-  _globals['_PREFILLWORKER']._serialized_end=2859
+  _globals['_PAIRING']._serialized_end=328
+  _globals['_KVRANK']._serialized_start=331
+  _globals['_KVRANK']._serialized_end=514
+  _globals['_KVPEER']._serialized_start=517
+  _globals['_KVPEER']._serialized_end=703
+  _globals['_HANDSHAKEREQUEST']._serialized_start=705
+  _globals['_HANDSHAKEREQUEST']._serialized_end=790
+  _globals['_HANDSHAKERESPONSE']._serialized_start=793
+  _globals['_HANDSHAKERESPONSE']._serialized_end=944
+  _globals['_BEGUNCHOICE']._serialized_start=946
+  _globals['_BEGUNCHOICE']._serialized_end=994
+  _globals['_TRACEPARENT']._serialized_start=996
+  _globals['_TRACEPARENT']._serialized_end=1065
+  _globals['_PREFILLREQUEST']._serialized_start=1068
+  _globals['_PREFILLREQUEST']._serialized_end=1402
+  _globals['_POOLREQUEST']._serialized_start=1405
+  _globals['_POOLREQUEST']._serialized_end=1656
+  _globals['_POOLRESPONSE']._serialized_start=1658
+  _globals['_POOLRESPONSE']._serialized_end=1749
+  _globals['_ACCEPTED']._serialized_start=1751
+  _globals['_ACCEPTED']._serialized_end=1784
+  _globals['_BLOCKSREADY']._serialized_start=1786
+  _globals['_BLOCKSREADY']._serialized_end=1877
+  _globals['_CHOICETOKEN']._serialized_start=1879
+  _globals['_CHOICETOKEN']._serialized_end=1954
+  _globals['_FIRSTTOKEN']._serialized_start=1956
+  _globals['_FIRSTTOKEN']._serialized_end=2074
+  _globals['_SCOREDTOKENS']._serialized_start=2076
+  _globals['_SCOREDTOKENS']._serialized_end=2155
+  _globals['_DONE']._serialized_start=2157
+  _globals['_DONE']._serialized_end=2163
+  _globals['_PROGRESS']._serialized_start=2165
+  _globals['_PROGRESS']._serialized_end=2251
+  _globals['_PREFILLEVENT']._serialized_start=2254
+  _globals['_PREFILLEVENT']._serialized_end=2595
+  _globals['_PREFILLWORKER']._serialized_start=2598
+  _globals['_PREFILLWORKER']._serialized_end=2873
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Pairing(_message.Message):
-    __slots__ = ("protocol_version", "weights_digest", "tokenizer_digest", "dtype", "block_size_tokens", "num_layers", "num_kv_heads", "head_dim", "kv_dtype", "num_planes", "weights")
+    __slots__ = ("protocol_version", "weights_digest", "tokenizer_digest", "dtype", "block_size_tokens", "num_layers", "num_kv_heads", "head_dim", "kv_dtype", "num_planes", "weights", "head")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class Pairing(_message.Message):
     KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
     NUM_PLANES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     weights_digest: str
     tokenizer_digest: str
@@ -31,7 +32,8 @@ class Pairing(_message.Message):
     kv_dtype: str
     num_planes: int
     weights: str
-    def __init__(self, protocol_version: _Optional[int] = ..., weights_digest: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ..., dtype: _Optional[str] = ..., block_size_tokens: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., kv_dtype: _Optional[str] = ..., num_planes: _Optional[int] = ..., weights: _Optional[str] = ...) -> None: ...
+    head: str
+    def __init__(self, protocol_version: _Optional[int] = ..., weights_digest: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ..., dtype: _Optional[str] = ..., block_size_tokens: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., kv_dtype: _Optional[str] = ..., num_planes: _Optional[int] = ..., weights: _Optional[str] = ..., head: _Optional[str] = ...) -> None: ...
 
 class KvRank(_message.Message):
     __slots__ = ("rank", "first_head", "num_heads", "agent_name", "agent_metadata", "pool_address", "block_bytes", "memory", "device_id")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from cluster.common_options import ModelOptions
 from cluster.config import WorkerOptions
 from cluster.errors import ConfigError
@@ -16,10 +19,13 @@ from cluster.speculation import SPECULATION_WORDS, draft_model_of
 
 async def find_draft(options: WorkerOptions, target: ModelCard) -> ModelCard | HeadsCard | None:
     """The card of what guesses for `target`, fetched when it is not here; None: no checkpoint does,
-    or nobody decodes here. Raises ConfigError for one that cannot, and a ModelError."""
+    or nobody decodes here and it is no head, whose KV is in the blocks of prompts. Raises
+    ConfigError for one that cannot, and a ModelError."""
     source = draft_model_of(options.engine.speculation)
-    if source is None or options.role is not Role.DECODE:
+    if source is None:
         return None
+    if options.role is Role.PREFILL:
+        return await in_thread("model-fetch", lambda: _find_heads(source))
     return await in_thread("model-fetch", lambda: find_draft_card(source, target))
 
 
@@ -27,16 +33,11 @@ def find_draft_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
     """Blocking: may download. Raises ConfigError for a model that is not there, or that spells text
     in other tokens, and a ModelError. A head has the target's tokens: whether it fits the target is
     seen where it is loaded."""
-    try:
-        heads = find_heads(source)
-        if heads is not None:
-            return heads
+    heads = _find_heads(source)
+    if heads is not None:
+        return heads
+    with _said_of_speculation():
         card = find_card(ModelOptions(model=source))
-    except ConfigError as error:
-        raise ConfigError(
-            f"speculation is none of {', '.join(SPECULATION_WORDS)}, and no model: {error.message}",
-            param="speculation",
-        ) from error
     if not spell_alike(target, card):
         raise ConfigError(
             f"speculation by {card.name} cannot be had: its tokens are not those of {target.name}; "
@@ -44,3 +45,20 @@ def find_draft_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
             param="speculation",
         )
     return card
+
+
+def _find_heads(source: str) -> HeadsCard | None:
+    with _said_of_speculation():
+        return find_heads(source)
+
+
+@contextlib.contextmanager
+def _said_of_speculation() -> Iterator[None]:
+    """Errors about a source are about this option."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            f"speculation is none of {', '.join(SPECULATION_WORDS)}, and no model: {error.message}",
+            param="speculation",
+        ) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from cluster import VERSION
 from cluster.config import WorkerOptions
 from cluster.errors import ConfigError
@@ -17,6 +19,7 @@ from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
 from cluster.speculation import HEADS
+from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.messages import LoadProgress, Ready
 from engine.contract.spec import (
     DraftSpec,
@@ -46,7 +49,7 @@ def spec_of(
     """What the engine's process is told; "auto" is resolved here. `draft`: of a model that guesses,
     in the precision that was asked for, or of a head, in the model's."""
     dtype = resolve_dtype(card, options.model.dtype)
-    return EngineSpec(
+    spec = EngineSpec(
         card=card,
         dtype=dtype,
         weights=resolve_weights(card, options.model.weights, dtype, options.engine.device),
@@ -60,13 +63,15 @@ def spec_of(
         draft=_draft_spec(options, draft) if isinstance(draft, ModelCard) else None,
         heads=_heads_spec(options, draft),
     )
+    if options.role is Role.PREFILL and head_in_blocks(spec) is None:
+        return structs.replace(spec, heads=None)  # nobody would read what it makes
+    return spec
 
 
 def _heads_spec(options: WorkerOptions, draft: ModelCard | HeadsCard | None) -> HeadsSpec | None:
     if isinstance(draft, HeadsCard):
         return HeadsSpec(card=draft)
-    is_own = options.engine.speculation == HEADS and options.role is Role.DECODE
-    return HeadsSpec(card=None) if is_own else None
+    return HeadsSpec(card=None) if options.engine.speculation == HEADS else None
 
 
 def _draft_spec(options: WorkerOptions, card: ModelCard) -> DraftSpec:
@@ -93,7 +98,7 @@ def _pooling_of(options: WorkerOptions, card: ModelCard) -> Pooling | None:
 
 def pairing_of(spec: EngineSpec, ready: Ready) -> Pairing:
     """The facts that a replica's KV blocks depend on, with the weights as they were loaded."""
-    kept = spec.card.config.kv_shape
+    kept, head = spec.card.config.kv_shape, head_in_blocks(spec)
     return Pairing(
         weights_digest=spec.card.weights_digest,
         tokenizer_digest=spec.card.tokenizer_digest,
@@ -102,9 +107,10 @@ def pairing_of(spec: EngineSpec, ready: Ready) -> Pairing:
         kv_dtype=spec.kv,
         num_planes=kept.num_planes,
         block_size_tokens=spec.options.block_size_tokens,
-        num_layers=kept.num_layers,
+        num_layers=kept.num_layers + (0 if head is None else head.num_layers),
         num_kv_heads=kept.num_kv_heads,
         head_dim=kept.head_dim,
+        head="" if head is None else head.identity,
     )
 
 
@@ -166,13 +172,18 @@ def facts_of(spec: EngineSpec, ready: Ready, *, metrics_port: int) -> dict[str, 
 
 
 def _speculation(spec: EngineSpec) -> str:
+    if spec.heads is not None:
+        return _head_in_words(spec, spec.heads.card)
     if spec.role is Role.PREFILL:
         return "none: it gives no answers"
-    if spec.heads is not None:
-        head = spec.heads.card
-        if head is None:
-            return f"the model's own layer ({spec.weights.value}, {spec.dtype})"
-        return f"{head.name} (head {head.weights_digest[:12]}, {spec.dtype})"
     if spec.draft is None:
         return spec.options.speculation
     return f"{spec.draft.card.name} ({spec.draft.weights.value}, {spec.draft.dtype})"
+
+
+def _head_in_words(spec: EngineSpec, head: HeadsCard | None) -> str:
+    is_handed_over = head_in_blocks(spec) is not None
+    where = "handed over with its blocks" if is_handed_over else "not handed over"
+    if head is None:
+        return f"the model's own layer ({spec.weights.value}, {spec.dtype}, {where})"
+    return f"{head.name} (head {head.weights_digest[:12]}, {spec.dtype}, {where})"

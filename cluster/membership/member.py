@@ -86,6 +86,8 @@ class Member:
         _check_between("max_context_tokens", self.max_context_tokens, MAX_CONTEXT_TOKENS)
         for name in ("weights_digest", "tokenizer_digest", "dtype", "kv_dtype", "weights"):
             _check_name(f"pairing.{name}", getattr(self.pairing, name))
+        if self.pairing.head:
+            _check_name("pairing.head", self.pairing.head)
         for name, limit in _PAIRING_LIMITS.items():
             _check_between(f"pairing.{name}", getattr(self.pairing, name), limit)
         _check_ranks(self.ranks)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 import mmap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 
@@ -57,6 +58,11 @@ class KvLayout:
     def of_part(cls, split: ModelSplit, block_size: int, dtype: torch.dtype) -> KvLayout:
         """A rank's part of each block: the same ids, its own KV heads."""
         return cls(shape=split.kv_shape, block_size=block_size, dtype=dtype)
+
+    def deeper(self, num_layers: int) -> KvLayout:
+        """With so many further layers."""
+        shape = replace(self.shape, num_layers=self.shape.num_layers + num_layers)
+        return replace(self, shape=shape)
 
     @property
     def kv(self) -> str:
@@ -115,6 +121,29 @@ class KvPool:
     def layer(self, index: int) -> torch.Tensor:
         """A view: [num_blocks, num_planes, num_kv_heads, block_size, row_width], strided over
         blocks."""
+        return self._layers[index]
+
+
+class KvLayers(Protocol):
+    """What a forward reads and writes: a pool, or some of its layers."""
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """[num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width]."""
+
+    def layer(self, index: int) -> torch.Tensor:
+        """See KvPool."""
+
+
+class SomeLayers:
+    """KvLayers of one pool, which has to live as long: views."""
+
+    def __init__(self, pool: KvPool, layers: slice) -> None:
+        self.tensor = pool.tensor[:, layers]
+        self._layers = tuple(self.tensor.unbind(dim=1))
+
+    def layer(self, index: int) -> torch.Tensor:
+        """See KvPool."""
         return self._layers[index]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.heads.card import HeadsConfig
-from engine.memory.kv_pool import KvPool
+from engine.memory.kv_pool import KvLayers
 from engine.model.head_output import HeadOutput
 from engine.model.layers.rope_table import RopeTables
 from engine.model.ragged_batch import RaggedBatch
@@ -88,7 +88,7 @@ class Eagle3Head:
         return self._fuse.logits(states.to(self._dtype))
 
     @torch.inference_mode()
-    def forward(self, batch: RaggedBatch, hidden: torch.Tensor, kv: KvPool) -> HeadOutput | None:
+    def forward(self, batch: RaggedBatch, hidden: torch.Tensor, kv: KvLayers) -> HeadOutput | None:
         """Writes the KV of all rows; None where no logits are wanted: keys and values need nothing
         of attention. `hidden` is float32 [num_tokens, hidden], of the token before each of the
         batch's. Block tables and slots are trusted."""

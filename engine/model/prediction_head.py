@@ -15,7 +15,7 @@ import torch
 
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
-from engine.memory.kv_pool import KvPool
+from engine.memory.kv_pool import KvLayers
 from engine.model.head_output import HeadOutput
 from engine.model.layers.build import LayerBuilder
 from engine.model.layers.decoder_layer import DecoderLayer
@@ -69,7 +69,7 @@ class PredictionHead:
         return states
 
     @torch.inference_mode()
-    def forward(self, batch: RaggedBatch, hidden: torch.Tensor, kv: KvPool) -> HeadOutput | None:
+    def forward(self, batch: RaggedBatch, hidden: torch.Tensor, kv: KvLayers) -> HeadOutput | None:
         """See Eagle3Head."""
         eps, kernels = self._config.rms_norm_eps, self._kernels
         embedded = self._ends.embedding.rows(batch.token_ids).contiguous()

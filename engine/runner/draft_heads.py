@@ -1,8 +1,9 @@
 """A head over the served model's states: it guesses, and nothing that it says is told.
 
-Its KV lies in a pool of its own with as many blocks as the target's, as a draft model's does. Of a
-group of ranks the first has it, whole: there are the states of all rows. Nothing of it is given to
-a reader: whoever reads a prompt's blocks elsewhere guesses from the states that it sees itself.
+Its KV lies in the target's blocks, where there is room for it (engine/contract/head_in_blocks.py):
+a block that is cached or handed over has it. Else it lies in a pool of its own with as many blocks,
+as a draft model's does. Of a group of ranks the first has the head, whole: there are the states of
+all rows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cluster.models.card import DecoderConfig, ModelCard
 from cluster.models.heads.card import HeadsCard
 from cluster.models.heads.tensors import EMBEDDING as HEAD_EMBEDDING
 from cluster.models.heads.tensors import needed_shapes
+from engine.contract.head_in_blocks import HeadInBlocks, head_in_blocks
 from engine.contract.spec import EngineSpec
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout
 from engine.memory.memory_request import BesideNeeds
@@ -42,6 +44,8 @@ class HeadsSize:
     shares_embedding: bool
     """It reads the matrix that its target has in this process."""
     max_batch_tokens: int
+    room: HeadInBlocks | None
+    """In the target's blocks."""
 
     @classmethod
     def of(
@@ -60,6 +64,7 @@ class HeadsSize:
             layout=KvLayout.of(card.config.layer, block_size, kv_dtype),
             shares_embedding=portion.rank.is_alone and not has_embedding(card),
             max_batch_tokens=spec.options.max_batch_tokens,
+            room=head_in_blocks(spec),
         )
 
     @property
@@ -80,7 +85,7 @@ class HeadsSize:
         return BesideNeeds(
             weight_bytes=(weights + embedding) * item,
             workspace_bytes=self.max_batch_tokens * row,
-            block_bytes=self.layout.block_bytes,
+            block_bytes=0 if self.room is not None else self.layout.block_bytes,
         )
 
     def load(self, decoder: Decoder, *, context_tokens: int) -> LoadedHeads:
@@ -90,7 +95,7 @@ class HeadsSize:
         layer = replace(card.config.layer, max_context_tokens=context_tokens)
         embedding = None if weights.embedding is not None else self._embedding_of(decoder)
         head = Eagle3Head(replace(card.config, layer=layer), weights, decoder.kernels, embedding)
-        return LoadedHeads(card.name, self.layout, head)
+        return LoadedHeads(card.name, self.layout, head, self.room)
 
     def _embedding_of(self, decoder: Decoder) -> Linear:
         """The target's: its own matrix, or, of a rank that has a part of it, all of it anew. Raises

@@ -1,4 +1,4 @@
-"""A head with its weights, and a pool of its own beside the target's."""
+"""A head with its weights, and its part of the target's blocks, or a pool of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from cluster.errors import ConfigError
 from cluster.models.card import ModelCard
 from cluster.models.tensors import EMBEDDING, LM_HEAD
 from cluster.sharding import RowSharing
-from engine.memory.kv_pool import KvLayout, KvPool
+from engine.contract.head_in_blocks import HeadInBlocks
+from engine.memory.head_blocks import HeadBlocks
+from engine.memory.kv_pool import KvLayers, KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.model.head_output import HeadOutput
 from engine.model.ragged_batch import RaggedBatch
@@ -30,7 +32,7 @@ class Head(Protocol):
     def fused(self, states: torch.Tensor) -> torch.Tensor: ...
 
     def forward(
-        self, batch: RaggedBatch, hidden: torch.Tensor, kv: KvPool
+        self, batch: RaggedBatch, hidden: torch.Tensor, kv: KvLayers
     ) -> HeadOutput | None: ...
 
 
@@ -41,21 +43,28 @@ class LoadedHeads:
     name: str
     layout: KvLayout
     head: Head
+    room: HeadInBlocks | None
+    """In the target's blocks."""
 
-    def with_pool(self, num_blocks: int, target: Decoder) -> DraftHeads:
-        """Its own, of `num_blocks`: their ids are the target's."""
+    def with_pool(self, pool: KvPool, target: Decoder) -> DraftHeads:
+        """`pool`: the target's, with that room. Without it a pool of its own has as many blocks."""
+        blocks = None if self.room is None else HeadBlocks(pool, self.room)
+        kv: KvLayers = (
+            KvPool(self.layout, pool.num_blocks, target.device) if blocks is None else blocks.kv
+        )
         return DraftHeads(
             name=self.name,
-            runner=HeadRunner(self.head, target, KvPool(self.layout, num_blocks, target.device)),
+            runner=HeadRunner(self.head, target, kv),
             share=self.head.num_bytes / target.num_bytes,
+            blocks=blocks,
         )
 
 
 class HeadRunner:
     """A HeadsRunner."""
 
-    def __init__(self, head: Head, target: Decoder, pool: KvPool) -> None:
-        self._head, self._target, self._pool = head, target, pool
+    def __init__(self, head: Head, target: Decoder, kv: KvLayers) -> None:
+        self._head, self._target, self._kv = head, target, kv
 
     def states(self) -> torch.Tensor:
         """See HeadsRunner."""
@@ -67,7 +76,7 @@ class HeadRunner:
 
     def forward(self, batch: RaggedBatch, hidden: torch.Tensor) -> HeadOutput | None:
         """See HeadsRunner."""
-        return self._head.forward(batch, hidden, self._pool)
+        return self._head.forward(batch, hidden, self._kv)
 
 
 def whole_embedding(target: ModelCard, decoder: Decoder) -> Linear:

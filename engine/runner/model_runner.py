@@ -10,6 +10,7 @@ import torch
 
 from cluster.block_homes import BlockHomes
 from engine.contract.messages import Frame, Loaded
+from engine.memory.head_blocks import HeadBlocks
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
 from engine.model.head_output import HeadOutput
@@ -123,9 +124,11 @@ class DraftHeads:
 
     name: str
     runner: HeadsRunner
-    """Over a pool of its own, whose block ids are the target's."""
+    """Over a part of the target's blocks, or a pool of its own with the same block ids."""
     share: float
     """Bytes of its weights over the target's, as far as these are in this process."""
+    blocks: HeadBlocks | None = None
+    """Its part of the target's blocks; None: it has a pool of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

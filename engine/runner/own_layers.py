@@ -14,6 +14,7 @@ from cluster.models.card import DecoderConfig, ModelCard
 from cluster.models.footprint import held_parameters, workspace_bytes
 from cluster.models.heads.prediction import with_prediction_layer
 from cluster.models.model_split import ModelSplit
+from engine.contract.head_in_blocks import HeadInBlocks, head_in_blocks
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout
@@ -42,6 +43,8 @@ class OwnLayerSize:
     weights: WeightFormat
     layout: KvLayout
     max_batch_tokens: int
+    room: HeadInBlocks | None
+    """In the target's blocks."""
 
     @classmethod
     def of(cls, spec: EngineSpec, portion: Portion, device: torch.device) -> OwnLayerSize | None:
@@ -64,6 +67,7 @@ class OwnLayerSize:
             weights=spec.weights,
             layout=KvLayout.of(one_layer, spec.options.block_size_tokens, kv_dtype),
             max_batch_tokens=spec.options.max_batch_tokens,
+            room=head_in_blocks(spec),
         )
 
     @property
@@ -84,7 +88,7 @@ class OwnLayerSize:
             workspace_bytes=workspace_bytes(
                 split, dtype=self.dtype, max_batch_tokens=self.max_batch_tokens
             ),
-            block_bytes=self.layout.block_bytes,
+            block_bytes=0 if self.room is not None else self.layout.block_bytes,
         )
 
     def load(self, decoder: Decoder, *, context_tokens: int) -> LoadedHeads:
@@ -98,7 +102,7 @@ class OwnLayerSize:
         )
         config = replace(self._config, max_context_tokens=context_tokens)
         head = PredictionHead(config, weights, decoder.kernels, ends)
-        return LoadedHeads(f"{target.name}'s own layer", self.layout, head)
+        return LoadedHeads(f"{target.name}'s own layer", self.layout, head, self.room)
 
     @property
     def _config(self) -> DecoderConfig:

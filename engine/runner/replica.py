@@ -135,14 +135,15 @@ def load_part(
     size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
     phases("allocate KV pool", 0.0)
     num_blocks = portion.agreed(_num_blocks(decoder, budget, size, beside_torch), size.device)
+    pool = KvPool(size.layout, num_blocks + size.pads_rows, size.device)
     return LoadedPart(
         decoder=decoder,
-        pool=KvPool(size.layout, num_blocks + size.pads_rows, size.device),
+        pool=pool,
         num_blocks=num_blocks,
         weights=weights,
         size=size,
         draft=None if loaded_draft is None else loaded_draft.with_pool(num_blocks, decoder),
-        heads=None if loaded_heads is None else loaded_heads.with_pool(num_blocks, decoder),
+        heads=None if loaded_heads is None else loaded_heads.with_pool(pool, decoder),
     )
 
 

@@ -14,6 +14,7 @@ from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.model_split import ModelSplit
 from cluster.speculation import NGRAM
+from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout
@@ -72,6 +73,8 @@ class ReplicaSize:
         makes_text = pooling is None or pooling.generates
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
+        if (head := head_in_blocks(spec)) is not None:
+            layout = layout.deeper(head.num_layers)
         beside = BesideNeeds() if draft is None else draft.needs
         block_bytes = layout.block_bytes + beside.block_bytes
         return cls(

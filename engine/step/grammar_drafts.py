@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from engine.sampling.grammars.constraint import GrammarOutlook
 from engine.step.drafting.drafter import Draft
 from engine.step.requests.sequence import Sequence
 
@@ -17,14 +18,8 @@ _WORD_BITS = 32
 def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft | None:
     """The draft of a sequence with a grammar, of at most so many tokens; None: nothing is to be
     verified, also where what may come is not known yet, or takes long to find out."""
-    constraint = sequence.constraint
-    known = sequence.num_generated
-    if constraint is None or constraint.is_watched or not constraint.may_draft:
-        return None
-    outlook = constraint.outlook
-    if constraint.late_at == known:
-        return None  # else a sequence whose walks are always late would never go on
-    if constraint.error is not None or outlook is None or not outlook.reaches(known):
+    outlook, known = outlook_for_drafts(sequence), sequence.num_generated
+    if outlook is None:
         return None
     forced, masks = outlook.forced_at(known)[:most], outlook.masks_at(known)
     num = len(forced)
@@ -35,6 +30,19 @@ def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft
     if not forced:
         return None
     return Draft(forced, [1.0] * num, 0)
+
+
+def outlook_for_drafts(sequence: Sequence) -> GrammarOutlook | None:
+    """What may come next, of a sequence with a grammar; None: nothing is to be drafted."""
+    constraint, known = sequence.constraint, sequence.num_generated
+    if constraint is None or constraint.is_watched or not constraint.may_draft:
+        return None
+    outlook = constraint.outlook
+    if constraint.late_at == known:
+        return None  # else a sequence whose walks are always late would never go on
+    if constraint.error is not None or outlook is None or not outlook.reaches(known):
+        return None
+    return outlook
 
 
 def allows(mask: torch.Tensor, token_id: int) -> bool:

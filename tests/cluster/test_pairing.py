@@ -61,3 +61,32 @@ def test_who_answers_must_be_the_same_in_block_size_too() -> None:
     check_same(PAIRING, PAIRING, peer="d")
     with pytest.raises(PairingMismatch, match="block_size_tokens is 64 there and 16 here"):
         check_same(PAIRING, sized(64), peer="d")
+
+
+HEAD = replace(PAIRING, head="eagle3:aa:1", num_layers=4)
+
+
+def test_workers_of_one_head_pair_and_their_blocks_have_names_of_their_own() -> None:
+    check_pairing(HEAD, HEAD, peer="p")
+    assert HEAD.key != replace(PAIRING, num_layers=4).key
+    assert "head" not in PAIRING.key and PAIRING.key.endswith(f"|{PROTOCOL_VERSION}")
+
+
+@pytest.mark.parametrize("head", ["", "eagle3:bb:1", "own-layer:1"])
+def test_another_head_or_none_is_refused_with_both(head: str) -> None:
+    other = replace(HEAD, head=head)
+    there = f"the head {head}" if head else "no head"
+    words = f"its blocks have {there} and ours the head eagle3:aa:1; start both .* speculation"
+    with pytest.raises(PairingMismatch, match=words):
+        check_pairing(HEAD, other, peer="p")
+    with pytest.raises(PairingMismatch, match="and ours"):
+        check_pairing(other, HEAD, peer="p")
+    assert other.key != HEAD.key
+
+
+def test_blocks_with_a_head_are_of_one_size() -> None:
+    """The state of a block's last token lies over all of its rows."""
+    other = replace(HEAD, block_size_tokens=32)
+    with pytest.raises(PairingMismatch, match="block_size_tokens is 32 there and 16 here"):
+        check_pairing(HEAD, other, peer="p")
+    assert other.key != HEAD.key

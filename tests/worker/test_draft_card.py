@@ -11,17 +11,21 @@ from typing import Any
 import pytest
 
 from cluster.engine_options import EngineOptions
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, PairingMismatch
 from cluster.identity import Role, WorkerKey
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.models.heads.card import HeadsCard
+from cluster.pairing import check_pairing
+from cluster.wire import pairing_from_wire, pairing_to_wire
+from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.spec import EngineSpec
 from tests.engine.model.tiny_eagle import eagle_config, random_tensors, saved_heads
 from tests.engine.model.tiny_llama import random_model, tiny_config
 from tests.worker.worker_bench import options_for
 from worker.draft_card import find_draft
-from worker.start import spec_of
+from worker.engine.scripted_link import scripted_ready
+from worker.start import facts_of, pairing_of, spec_of
 
 WORDS = ["zero", "one", "two", "three"]
 
@@ -116,7 +120,7 @@ def test_a_checkpoint_of_a_head_guesses_where_tokens_are_decoded(
     assert isinstance(card, HeadsCard)
     assert card.name == "eagle"
     assert card.architecture == "LlamaForCausalLMEagle3"
-    assert found(str(eagle), folder, Role.PREFILL) is None
+    assert found(str(eagle), folder, Role.PREFILL) == card  # whose KV may be in its blocks
 
 
 def test_the_engine_is_told_of_a_head(folder: Path, tmp_path: Path) -> None:
@@ -140,3 +144,63 @@ def test_the_engine_is_told_to_guess_by_the_models_own_layers_where_tokens_are_d
     spec = spec_of(options, ModelStore().resolve(str(folder)), WorkerKey("w", "once"))
     assert (spec.heads is not None) is (role is Role.DECODE)
     assert spec.heads is None or spec.heads.card is None
+
+
+SHAPE = {"num_attention_heads": 6, "num_key_value_heads": 2}
+"""Of the keys and values, as the model's."""
+
+
+def head_of(folder: Path, **changes: Any) -> str:
+    """The source of a head of this shape."""
+    config = eagle_config(tiny_config(), **changes)
+    return str(saved_heads(random_tensors(config), config, folder))
+
+
+def spec_with(speculation: str, target: Path, role: Role, **options: Any) -> EngineSpec:
+    engine = EngineOptions(speculation=speculation, **options)
+    card = ModelStore().resolve(str(target))
+    key, draft = WorkerKey("w", "once"), found(speculation, target, role)
+    return spec_of(options_for(role, engine=engine), card, key, draft)
+
+
+def test_a_prefill_worker_has_the_head_whose_kv_is_in_its_blocks_and_pairs_by_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    head = head_of(tmp_path / "eagle", **SHAPE)
+    other = head_of(tmp_path / "other", **SHAPE, rms_norm_eps=1e-3)
+    ready = scripted_ready()
+    specs = {role: spec_with(head, folder, role) for role in Role}
+    pairings = {role: pairing_of(spec, ready) for role, spec in specs.items()}
+    assert pairings[Role.PREFILL] == pairings[Role.DECODE]
+    plain = pairing_of(spec_with("auto", folder, Role.PREFILL), ready)
+    strange = pairing_of(spec_with(other, folder, Role.PREFILL), ready)
+    assert pairings[Role.DECODE].num_layers == plain.num_layers + specs_layers(specs[Role.DECODE])
+    for theirs in (plain, strange):
+        with pytest.raises(PairingMismatch, match="the same speculation"):
+            check_pairing(pairings[Role.DECODE], theirs, peer="p1")
+    assert pairing_from_wire(pairing_to_wire(strange)) == strange
+    for role, spec in specs.items():
+        words = facts_of(spec, ready, metrics_port=0)["speculation"]
+        assert role and "eagle (head " in words and "handed over with its blocks" in words
+
+
+def specs_layers(spec: EngineSpec) -> int:
+    room = head_in_blocks(spec)
+    assert room is not None
+    return room.num_layers
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [({"num_key_value_heads": 1}, {}), (SHAPE, {"tensor_parallel_size": 2})],
+)
+def test_a_head_that_blocks_have_no_room_for_is_no_matter_of_pairing(
+    changes: dict[str, Any], options: dict[str, Any], folder: Path, tmp_path: Path
+) -> None:
+    head = head_of(tmp_path / "eagle", **changes)
+    prefill = spec_with(head, folder, Role.PREFILL, **options)
+    decode = spec_with(head, folder, Role.DECODE, **options)
+    plain = pairing_of(spec_with("auto", folder, Role.PREFILL, **options), scripted_ready())
+    assert prefill.heads is None and decode.heads is not None
+    assert pairing_of(prefill, scripted_ready()) == pairing_of(decode, scripted_ready()) == plain
+    assert "not handed over" in facts_of(decode, scripted_ready(), metrics_port=0)["speculation"]

@@ -2,7 +2,9 @@
 
 The same (seed, choice, position) number goes through the draft's distribution as will go through
 the target's: where these are alike the tokens are equal at any temperature, and greedy requests get
-the draft's likeliest token. Grammars are not asked: the verification drops what they forbid.
+the draft's likeliest token. Of a grammar the masks that are known already hold for guesses, too:
+those of forced tokens and of the one behind them; of what comes later the verification drops what
+it forbids.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from cluster.sampling import SamplingParams
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
 from engine.step.drafters.drafter import Wanted
+from engine.step.grammar_drafts import outlook_for_drafts
 from engine.step.requests.sequence import Sequence
 
 
@@ -30,6 +33,8 @@ class Making:
     guesses: list[int] = field(default_factory=list)
     is_over: bool = False
     """It has as many as were wanted, or no token could be drawn."""
+    masks: Ordered[torch.Tensor] = ()
+    """Of its first guesses, as far as they are known: see GrammarOutlook."""
 
     @classmethod
     def of(cls, wanted: Wanted) -> Making:
@@ -37,7 +42,9 @@ class Making:
         params = wanted.request.params
         if params.logprobs is not None:
             params = structs.replace(params, logprobs=None)
-        return cls(wanted.sequence, wanted.num_tokens, params)
+        outlook, known = outlook_for_drafts(wanted.sequence), wanted.sequence.num_generated
+        masks = () if outlook is None else outlook.masks_at(known)
+        return cls(wanted.sequence, wanted.num_tokens, params, masks=masks)
 
     def row(self, logit_row: int) -> SamplingRow:
         """Of the next guess, as if the ones before it were known."""
@@ -47,6 +54,7 @@ class Making:
         return self._row(logit_row, [*self.sequence.token_ids, *self.guesses], 0)
 
     def _row(self, logit_row: int, token_ids: Ordered[int], num_ahead: int) -> SamplingRow:
+        place = len(self.guesses)
         return SamplingRow(
             logit_row=logit_row,
             params=self.params,
@@ -54,6 +62,7 @@ class Making:
             token_ids=token_ids,
             num_prompt=self.sequence.num_prompt,
             num_ahead=num_ahead,
+            allowed=self.masks[place] if place < len(self.masks) else None,
         )
 
 

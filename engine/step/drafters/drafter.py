@@ -52,6 +52,8 @@ class SeenRows:
     """The first, among all of the step's."""
     place: int
     """Of its token in the sequence."""
+    is_prompt: bool = False
+    """They are of tokens that were known before the sequence decoded."""
 
     @property
     def num_right(self) -> int:

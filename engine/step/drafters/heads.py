@@ -1,7 +1,7 @@
 """Drafts by a head over the target's states, of all sequences together.
 
     a step is computed       the states of its rows are there: kept, of rows that were right
-    they get many            pairs of states and tokens are read, so that few are left
+    they get many            pairs of states and tokens are read: see head_reader.py
     a draft is wanted        the last pairs are read, and the next tokens guessed, one forward each
     after the verification   what was guessed is written over by what came, from the target's states
 
@@ -26,17 +26,17 @@ from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, rea
 from engine.step.drafters.draft_sampling import GuessSampler, Making
 from engine.step.drafters.drafter import NOTHING, DraftProspect, SeenRows, Wanted
 from engine.step.drafters.guess_price import GuessPrice
+from engine.step.drafters.head_reader import HeadReader
 from engine.step.drafting.drafter import Draft
 from engine.step.drafting.head_kv import HeadKv
-from engine.step.drafting.kept_rates import OwnKeptRates, SharedKeptRates
+from engine.step.drafting.kept_rates import SharedKeptRates
+from engine.step.grammar_drafts import outlook_for_drafts
 from engine.step.planning.step_cost import StepCost
+from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 
 _LOG = structlog.get_logger()
-MOST_PENDING = 16
-"""States of a sequence that are kept for its next draft: those of a step with the longest draft, or
-of as many steps without. Of more all but the last are read at once."""
 MAX_FAILURES = 3
 
 
@@ -53,7 +53,7 @@ class HeadsDrafter:
         self._block_size, self._clock = block_size, clock
         self._price = GuessPrice(heads.share)
         self._rates = SharedKeptRates()
-        self._era = 0
+        self._reader = HeadReader(heads, block_size=block_size, rates=self._rates)
         self._cost, self._least = StepCost(), 0.0
         self._guess_ms = 0.0
         self._num_ready = 0
@@ -70,9 +70,11 @@ class HeadsDrafter:
         self._rates.fade()
 
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
-        """See Drafter. Of answers in a grammar it knows no masks."""
-        kv = sequence.head_kv
-        if kv is None or request.grammar is not None or self._is_out:
+        """See Drafter."""
+        if self._is_out or (request.grammar is not None and outlook_for_drafts(sequence) is None):
+            return NOTHING
+        kv = sequence.head_kv or self._reader.find(sequence)
+        if kv is None:
             return NOTHING
         kv.rates.fade()
         kv.settle(sequence.token_ids)
@@ -113,7 +115,10 @@ class HeadsDrafter:
         if self._is_out:
             return
         try:
-            self._take(self._heads.runner.states(), rows)
+            if due := self._reader.take(rows):
+                began_s = self._clock()
+                self._reader.read(due)
+                self._took_s += self._clock() - began_s
         except Exception:
             self._fail()
 
@@ -121,63 +126,13 @@ class HeadsDrafter:
     def _is_out(self) -> bool:
         return self._num_failures >= MAX_FAILURES
 
-    def _take(self, states: torch.Tensor, rows: Ordered[SeenRows]) -> None:
-        many = list[tuple[Sequence, HeadKv]]()
-        has_prompts = any(one.num_right > MOST_PENDING for one in rows)
-        for one in rows:
-            sequence, num_rows = one.sequence, one.num_right
-            if sequence.lease is None or num_rows <= 0:
-                continue  # it has ended, or none of its guesses was right
-            kv = self._kv_of(sequence, one.place)
-            own = states[one.row : one.row + num_rows]
-            is_small = has_prompts and num_rows <= MOST_PENDING
-            kv.saw(own.clone() if is_small else own)  # else a prompt's states would stay with it
-            if kv.num_pending > MOST_PENDING:
-                many.append((sequence, kv))
-        if many:
-            self._read(many)
-
-    def _kv_of(self, sequence: Sequence, place: int) -> HeadKv:
-        """As the state at `place` goes on with it, or begins anew."""
-        kv, lease = sequence.head_kv, sequence.blocks
-        if kv is not None and kv.goes_on(lease, place, self._block_size, era=self._era):
-            return kv
-        rates = OwnKeptRates(self._rates) if kv is None else kv.rates
-        sequence.head_kv = kv = HeadKv(lease, place, rates, era=self._era)
-        return kv
-
-    def _read(self, many: list[tuple[Sequence, HeadKv]]) -> None:
-        """All but the last pair of each: its row says what comes next."""
-        began_s = self._clock()
-        rows, states = list[ReadRow](), list[torch.Tensor]()
-        for sequence, kv in many:
-            row, own = self._next_row(sequence, kv, kv.num_pending - 1, 0)
-            rows.append(row)
-            states.append(own)
-        hidden = self._heads.runner.fused(torch.cat(states))
-        self._heads.runner.forward(reading(rows, self._block_size, wants_logits=False), hidden)
-        for row, (_, kv) in zip(rows, many, strict=True):
-            kv.read(len(row.token_ids), self._block_size)
-        self._took_s += self._clock() - began_s
-
-    def _next_row(
-        self, sequence: Sequence, kv: HeadKv, num_pairs: int, num_guesses: int
-    ) -> tuple[ReadRow, torch.Tensor]:
-        """With their states; blocks reach as far as guesses after them are written."""
-        pairs = kv.take_pending(num_pairs, sequence.token_ids)
-        reach = kv.num_read + num_pairs + num_guesses
-        table = kv.table(reach, self._block_size)
-        return ReadRow(pairs.token_ids, kv.num_read, table), pairs.states
-
     def _is_ready(self, sequence: Sequence) -> bool:
         """The states of all its tokens but the last known one are there, over its own blocks."""
         kv = sequence.head_kv
         return (
             kv is not None
             and kv.num_pending > 0
-            and kv.goes_on(
-                sequence.lease, len(sequence.token_ids) - 1, self._block_size, era=self._era
-            )
+            and kv.goes_on(sequence.lease, len(sequence.token_ids) - 1, era=self._reader.era)
         )
 
     def _guess(self, makings: list[Making]) -> None:
@@ -206,22 +161,24 @@ class HeadsDrafter:
 
     def _begin(self, makings: list[Making]) -> tuple[list[ReadRow], HeadOutput]:
         """Reads what is pending; its last row says what comes next."""
-        rows, states = list[ReadRow](), list[torch.Tensor]()
+        self._reader.fuse([_kv(making) for making in makings])
+        rows, hidden = list[ReadRow](), list[torch.Tensor]()
         for making in makings:
             kv = _kv(making)
-            row, own = self._next_row(making.sequence, kv, kv.num_pending, making.num_tokens - 1)
+            row, own = self._reader.next_row(
+                making.sequence, kv, kv.num_pending, making.num_tokens - 1
+            )
             rows.append(row)
-            states.append(own)
-        hidden = self._heads.runner.fused(torch.cat(states))
+            hidden.append(own)
         batch = reading(rows, self._block_size, wants_logits=True)
-        output = _wanted(self._heads.runner.forward(batch, hidden))
+        output = _wanted(self._heads.runner.forward(batch, torch.cat(hidden)))
         for row, making in zip(rows, makings, strict=True):
-            _kv(making).read(len(row.token_ids), self._block_size)
+            _kv(making).read(len(row.token_ids))
         return rows, output
 
     def _fail(self) -> None:
         """Whatever was read is in doubt; requests go on without."""
-        self._era += 1
+        self._reader.era += 1
         self._num_failures += 1
         _LOG.exception(
             "the head has failed; its guesses are left out",
@@ -234,7 +191,8 @@ def seen_rows(spans: Ordered[Span]) -> list[SeenRows]:
     """Of a step that is about to give its tokens."""
     rows, row = list[SeenRows](), 0
     for span in spans:
-        rows.append(SeenRows(span.sequence, row, span.sequence.num_computed))
+        is_prompt = span.sequence.life.state is SequenceState.PREFILLING
+        rows.append(SeenRows(span.sequence, row, span.sequence.num_computed, is_prompt))
         row += span.num_tokens
     return rows
 

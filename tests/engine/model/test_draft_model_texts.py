@@ -4,6 +4,7 @@ after a handoff, and in a group of ranks."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -190,8 +191,10 @@ def handed_over(
     source_replica: Replica,
     target: Engine,
     target_replica: Replica,
+    on_the_way: Callable[[Replica], None] | None = None,
 ) -> Completion:
-    """Computed by the source, whose blocks are copied; decoded by the target."""
+    """Computed by the source, whose blocks are copied; decoded by the target. `on_the_way`: what
+    becomes of the target's blocks before it decodes."""
     completions = {body.request_id: Completion()}
     target.apply(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
     [reserved] = target.step().reserved
@@ -202,6 +205,8 @@ def handed_over(
             for index, block in enumerate(prefilled.span.block_ids, prefilled.span.first_index):
                 target_replica.kv[reserved.block_ids[index]] = source_replica.kv[block]
                 target.apply(Deliver(body.request_id, index, 1))
+        if on_the_way is not None:
+            on_the_way(target_replica)
         if frame.tokens:
             tokens = [ChoiceToken(event.choice, event.token) for event in frame.tokens]
             target.apply(Seed(body.request_id, tokens))

@@ -174,10 +174,8 @@ def test_an_answer_alone_is_that_without_and_takes_drafts(dtype: str, own: Own) 
         assert num_kept([found]) > 10
 
 
-def test_a_prompt_prefilled_elsewhere_is_gone_on_with_from_the_first_state_seen_here(
-    own: Own,
-) -> None:
-    source, source_replica = engine_of(spec(own.good, "off", max_batch_tokens=6))
+def test_a_prompt_prefilled_elsewhere_is_gone_on_with_from_its_beginning(own: Own) -> None:
+    source, source_replica = engine_of(spec(own.good, "heads", max_batch_tokens=6))
     target, target_replica = engine_of(spec(own.good, "heads"))
     for name, prompt in zip("abc", PROMPTS, strict=False):
         body = request(name, prompt, temperature=0.8)
@@ -185,6 +183,8 @@ def test_a_prompt_prefilled_elsewhere_is_gone_on_with_from_the_first_state_seen_
         [expected] = generate(source, [body])
         assert found.token_ids() == expected.token_ids()
         assert num_kept([found]) > 10
+    assert source_replica.heads is not None and target_replica.heads is not None
+    assert source_replica.heads.blocks is not None and target_replica.heads.blocks is not None
 
 
 def test_the_first_of_two_ranks_has_the_layer(own: Own) -> None:

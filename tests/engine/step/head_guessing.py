@@ -9,13 +9,22 @@ from typing import Any
 
 import torch
 
+from cluster.kv_shape import KvShape
+from engine.contract.head_in_blocks import HeadInBlocks
+from engine.memory.head_blocks import HeadBlocks
+from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.head_output import HeadOutput
 from engine.model.ragged_batch import RaggedBatch
 from engine.process.fake_runner import FakeRunner, fake_logits, read_tokens, write_tokens
-from engine.runner.model_runner import DraftHeads, Replica
+from engine.runner.model_runner import DraftHeads, Replica, copy_blocks
 from engine.step.drafters.heads import HeadsDrafter
 from engine.step.engine import Engine
-from tests.engine.step.engine_scenario import VOCAB_SIZE, small_engine
+from tests.engine.step.engine_scenario import (
+    BLOCK_SIZE,
+    VOCAB_SIZE,
+    small_engine,
+    small_replica,
+)
 from tests.engine.step.guessing import TickingClock
 from tests.engine.step.model_guessing import nobody
 
@@ -24,11 +33,11 @@ Seen = tuple[int, ...]
 
 
 class Ledger:
-    """Which tokens a state stands for: a state is a number."""
+    """Which tokens a state stands for: a state is a number, and zero that of none."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Seen, int] = {}
-        self._seen: list[Seen] = []
+        self._numbers: dict[Seen, int] = {(): 0}
+        self._seen: list[Seen] = [()]
 
     def number(self, seen: Seen) -> int:
         """The same for the same tokens."""
@@ -43,12 +52,20 @@ class Ledger:
 
 
 class LeavingRunner(FakeRunner):
-    """A target whose steps leave a state of each row."""
+    """A target whose steps leave a state of each row. `whole`: its blocks, with what lies in them
+    beside its own layers."""
 
-    def __init__(self, kv: torch.Tensor, vocab_size: int, ledger: Ledger) -> None:
+    def __init__(
+        self, kv: torch.Tensor, vocab_size: int, ledger: Ledger, whole: torch.Tensor | None = None
+    ) -> None:
         super().__init__(kv, vocab_size)
         self._ledger = ledger
+        self._whole = kv if whole is None else whole
         self.left = torch.empty(0, 1)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+        copy_blocks(self._whole, pairs)
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         """See ModelRunner."""
@@ -63,19 +80,27 @@ class LeavingRunner(FakeRunner):
 
 
 class FakeHead:
-    """A HeadsRunner over a pool of its own, which it reads back: a pair in a wrong place, or of
-    another sequence, makes it err."""
+    """A HeadsRunner over a part of the target's blocks, or a pool of its own, which it reads back:
+    a pair in a wrong place, or of another sequence, makes it err. It has the state of each pair in
+    the first plane, and the token in both."""
 
     every = 0
     """Of places in a text, which one it guesses wrongly; 0: none."""
     fails_at: frozenset[int] = frozenset()
     """Calls that raise after they have written."""
 
-    def __init__(self, target: LeavingRunner, kv: torch.Tensor, ledger: Ledger) -> None:
+    def __init__(
+        self, target: LeavingRunner, kv: torch.Tensor, ledger: Ledger, vocab_size: int = VOCAB_SIZE
+    ) -> None:
         self.target, self.kv, self._ledger = target, kv, ledger
+        self._vocab_size = vocab_size
         self.num_calls = 0
         self.num_strange = 0
         """Guesses that were asked for over pairs of other tokens."""
+
+    def seen(self, number: float) -> Seen:
+        """What a state stands for."""
+        return self._ledger.seen(number)
 
     def states(self) -> torch.Tensor:
         """See HeadsRunner."""
@@ -88,6 +113,8 @@ class FakeHead:
     def forward(self, batch: RaggedBatch, hidden: torch.Tensor) -> HeadOutput | None:
         """See HeadsRunner."""
         write_tokens(self.kv, batch.slots, batch.token_ids)
+        size = self.kv.shape[4]
+        self.kv[batch.slots // size, 0, 0, 0, batch.slots % size, 0] = hidden[:, 0]
         self.num_calls += 1
         if self.num_calls in self.fails_at:
             raise RuntimeError("the head is not well")
@@ -107,7 +134,7 @@ class FakeHead:
         return HeadOutput(torch.stack(logits), torch.tensor(numbers))
 
     def _logits(self, seen: Sequence[int]) -> torch.Tensor:
-        logits = fake_logits(seen, VOCAB_SIZE)
+        logits = fake_logits(seen, self._vocab_size)
         return logits.roll(1) if self.every and len(seen) % self.every == 0 else logits
 
 
@@ -116,17 +143,50 @@ def with_head(
 ) -> Replica:
     """A replica whose steps leave states, and a head over them."""
     ledger = Ledger()
-    runner = LeavingRunner(target.kv, VOCAB_SIZE, ledger)
-    head = FakeHead(runner, torch.zeros_like(target.kv), ledger)
+    runner = LeavingRunner(target.kv, target.vocab_size, ledger)
+    head = FakeHead(runner, torch.zeros_like(target.kv), ledger, target.vocab_size)
     head.every, head.fails_at = every, fails_at
     return replace(target, runner=runner, heads=DraftHeads(name="head", runner=head, share=0.05))
 
 
+def with_head_in_blocks(
+    num_blocks: int,
+    ledger: Ledger,
+    *,
+    eos_token_ids: tuple[int, ...] = (),
+    every: int = 0,
+    fails_at: frozenset[int] = frozenset(),
+) -> Replica:
+    """The same, but the head's part is in the target's blocks: engines of one ledger may give each
+    other theirs."""
+    target = small_replica(num_blocks, eos_token_ids)
+    room = HeadInBlocks(num_layers=2, hidden_size=1, identity="fake")
+    shape = KvShape(num_layers=1 + room.num_layers, num_planes=2, num_kv_heads=1, head_dim=2)
+    layout = KvLayout(shape=shape, block_size=BLOCK_SIZE, dtype=torch.float32)
+    pool = KvPool(layout, num_blocks, "cpu")
+    blocks = HeadBlocks(pool, room)
+    runner = LeavingRunner(pool.tensor[:, :1], VOCAB_SIZE, ledger, pool.tensor)
+    head = FakeHead(runner, blocks.kv.tensor, ledger)
+    head.every, head.fails_at = every, fails_at
+    heads = DraftHeads(name="head", runner=head, share=0.05, blocks=blocks)
+    return replace(target, runner=runner, kv=pool.tensor, heads=heads)
+
+
+def states_read(head: FakeHead, block_table: Sequence[int], length: int) -> list[int]:
+    """Numbers of the states of the first pairs that these blocks hold."""
+    numbers = head.kv[list(block_table), 0, 0, 0, :, 0].flatten()[:length]
+    return [int(number) for number in numbers.tolist()]
+
+
 def head_engine(target: Replica, *, every: int = 0, **more: Any) -> Engine:
-    """An engine whose head is wrong at each `every`-th place; by its clock drafts pay."""
+    """An engine whose head is wrong at each `every`-th place; by its clock drafts pay.
+
+    `target`: may have its head already."""
     fails_at = more.pop("fails_at", frozenset())
+    if target.heads is None:
+        target = with_head(target, every=every, fails_at=fails_at)
     return small_engine(
-        with_head(target, every=every, fails_at=fails_at),
+        target,
         clock=more.pop("clock", None) or TickingClock(),
         make_drafter=nobody,
         **({"max_batch_tokens": 32, "max_num_seqs": 8} | more),

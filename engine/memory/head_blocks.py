@@ -1,0 +1,58 @@
+"""The part of every block that a head has: its keys and values, and a mark of what these are of.
+
+    a pair's row is about to be written -> the block's mark is gone
+    all pairs up to a token were read   -> mark: the name of all tokens up to there, and its state
+
+A mark stands for all rows of a block up to its token, made of the model's own states of exactly the
+tokens that it names, from the text's beginning on. It travels with the block: copied, cached or
+handed over, it is right or it does not match. What a guess has written has no mark.
+
+    bytes behind the head's layer:   name, uint64 (0: none) | state, float32 [hidden] | unused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from engine.contract.head_in_blocks import MARK_BYTES, STATE_ITEM_BYTES, HeadInBlocks
+from engine.memory.kv_pool import KvPool, SomeLayers
+
+NONE = 0
+"""No mark."""
+
+
+class HeadBlocks:
+    """Of one pool in host memory, which has to live as long: views."""
+
+    def __init__(self, pool: KvPool, room: HeadInBlocks) -> None:
+        """`pool`: with `room.num_layers` more than the model's."""
+        first = pool.layout.shape.num_layers - room.num_layers
+        self.kv = SomeLayers(pool, slice(first, first + 1))
+        """Where the head's keys and values are."""
+        rows = pool.tensor.view(pool.num_blocks, -1).view(torch.uint8)  # [num_blocks, block_bytes]
+        start = (first + 1) * (pool.block_bytes // pool.layout.shape.num_layers)
+        behind = start + MARK_BYTES
+        self._marks = rows[:, start:behind].view(torch.int64)[:, 0].numpy().view(np.uint64)
+        end = behind + STATE_ITEM_BYTES * room.hidden_size
+        self._states = rows[:, behind:end].view(torch.float32)  # [num_blocks, hidden]
+
+    def forget(self, block_ids: Sequence[int]) -> None:
+        """Rows of these are about to be written."""
+        self._marks[list(block_ids)] = NONE
+
+    def mark(self, block_ids: Sequence[int], marks: Sequence[int], states: torch.Tensor) -> None:
+        """All rows up to a token are there. `states` is float32 [num_blocks, hidden]: of it."""
+        ids = list(block_ids)
+        self._states[ids] = states
+        self._marks[ids] = np.array(marks, dtype=np.uint64)
+
+    def state_behind(self, block_ids: Sequence[int], marks: Sequence[int]) -> torch.Tensor | None:
+        """float32 [hidden], a copy: of the last token that the last mark names; None: not all of
+        the blocks have these marks."""
+        ids = list(block_ids)
+        if not ids or not np.array_equal(self._marks[ids], np.array(marks, dtype=np.uint64)):
+            return None
+        return self._states[ids[-1]].clone()

@@ -1,0 +1,85 @@
+"""A head guesses of answers in a grammar as well: by the masks that are known, and what later ones
+forbid is dropped. Answers are those without, to the last token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cluster.engine_options import EngineOptions
+from engine.contract.commands import GenerateRequest, Submit
+from engine.contract.draft_numbers import DrafterKind, DraftNumbers
+from engine.offline.queue import Completion, collect
+from engine.sampling.grammars.compiler import GrammarCompiler
+from engine.step.engine import Engine
+from tests.engine.sampling.grammars.grammar_engine import (
+    BLOCK_SIZE,
+    grammar_tokenizer,
+    replica,
+    request,
+)
+from tests.engine.sampling.grammars.late_masks import AT_ONCE
+from tests.engine.step.engine_scenario import check
+from tests.engine.step.guessing import TickingClock
+from tests.engine.step.head_guessing import head_of, with_head
+from tests.engine.step.test_grammar_drafts import NAMES, Mute, answers, body_of, plain_engine
+
+RIGHT, NOW_AND_THEN, WRONG = 0, 3, 1
+
+
+def head_engine(every: int) -> Engine:
+    """Forced tokens are drafted as ever; all else the head guesses."""
+    engine = Engine(
+        with_head(replica(256), every=every),
+        EngineOptions(block_size_tokens=BLOCK_SIZE, max_batch_tokens=64, max_num_seqs=16),
+        clock=TickingClock(),
+        grammars=GrammarCompiler(grammar_tokenizer),
+        make_drafter=lambda num_prompt, prediction: Mute(),
+    )
+    engine.masking.waits = AT_ONCE
+    return engine
+
+
+def answered(
+    engine: Engine, bodies: Sequence[GenerateRequest]
+) -> tuple[list[Completion], DraftNumbers]:
+    """And what became of drafts."""
+    done, numbers = {body.request_id: Completion() for body in bodies}, DraftNumbers()
+    for body in bodies:
+        engine.apply(Submit(body))
+    while not all(each.ended for each in done.values()):
+        frame = engine.step()
+        check(engine)
+        collect(frame, done)
+        numbers = frame.drafts or numbers
+    assert engine.placement.pool.leases == frozenset()
+    return list(done.values()), numbers
+
+
+@pytest.mark.parametrize("every", [RIGHT, NOW_AND_THEN, WRONG])
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0, "logprobs": 2}])
+def test_answers_in_grammars_side_by_side_are_those_without_a_head(
+    every: int, sampling: dict[str, Any]
+) -> None:
+    bodies = [body_of(name, name, seed=i, **sampling) for i, name in enumerate(NAMES)]
+    bodies += [request("free", None, max_tokens=20, seed=9, **sampling)]
+    plain, _ = answers(plain_engine(), bodies)
+    engine = head_engine(every)
+    found, numbers = answered(engine, bodies)
+    for one, other in zip(found, plain, strict=True):
+        assert one.tokens == other.tokens
+        assert one.finish_reasons == other.finish_reasons
+    assert sum(numbers.by_drafter[DrafterKind.HEADS].tried) > 0
+    assert head_of(engine).num_strange == 0
+
+
+def test_what_a_grammar_leaves_is_what_a_right_head_guesses_first() -> None:
+    """Its own likeliest token is noise that no grammar allows: the mask makes it right."""
+    body = body_of("person", temperature=1.0)
+    [plain], _ = answers(plain_engine(), [body])
+    [found], numbers = answered(head_engine(RIGHT), [body])
+    assert found.tokens == plain.tokens
+    heads = numbers.by_drafter[DrafterKind.HEADS]
+    assert heads.kept[0] > 0.9 * heads.tried[0] > 3
