@@ -24,8 +24,8 @@ def check_masks(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch
     for mask in masks:  # many, and their message takes longer than the check
         if mask.shape != shape or mask.dtype is not torch.int32 or not _is_plain(mask):
             raise ValueError(
-                f"a mask is {mask.dtype} {tuple(mask.shape)}; needed: int32 {shape}, contiguous, on "
-                "the host"
+                f"a mask is {mask.dtype} {tuple(mask.shape)}; needed: int32 {shape}, contiguous, "
+                "on the host"
             )
 
 

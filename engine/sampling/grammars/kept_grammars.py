@@ -19,6 +19,8 @@ MAX_KEPT_BYTES = 128 << 20
 """By `likely_bytes`, of an engine."""
 BASE_BYTES = 256 << 10
 BYTES_PER_TEXT_BYTE = 512
+"""The most of twelve kinds of grammars was 365: a literal of 30 kB took 10.8 MB of memory. What
+answers add to it is their own, as each has a copy."""
 
 Kept = TypeVar("Kept")
 

@@ -30,8 +30,8 @@ class MaskedRow:
         self.draft = draft or []
         self.most_forced = most_forced
         self.masks: list[torch.Tensor] = []
-        """int32 [num_words] each: of the next token, and behind each one of `draft` or `forced`. A mask behind a guess that
-        the grammar does not allow, or after that, is of no use."""
+        """int32 [num_words] each: of the next token, and behind each of `draft` or `forced`. One
+        behind a guess that the grammar does not allow, or after that, is of no use."""
         self.forced: list[int] = []
         self.job: Future[float] | None = None
         """Ends with the seconds that it took, for all rows of it."""

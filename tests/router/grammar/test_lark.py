@@ -65,7 +65,9 @@ def test_lark_is_kept_within_limits(text: str, words: str) -> None:
     assert refused.value.param == "grammar"
 
 
-@pytest.mark.parametrize("piece", ["a", " ", "a ", "a b\n", "?a", "a(", "\t\n", "a:b", 'a"', 'a"\\', "a/", 'a["b"'])
+@pytest.mark.parametrize(
+    "piece", ["a", " ", "a ", "a b\n", "?a", "a(", "\t\n", "a:b", 'a"', 'a"\\', "a/", 'a["b"']
+)
 def test_rules_are_counted_in_time_that_grows_with_the_text(piece: str) -> None:
     """Four times the text would take sixteen times as long, were each letter read anew."""
 

@@ -177,7 +177,7 @@ def test_grammars_that_fail_one_after_the_other_do_not_end_the_engine() -> None:
 def test_grammars_with_a_dead_end_end_their_requests_there_and_not_the_engine(
     sampling: dict[str, Any],
 ) -> None:
-    """The library makes a mask without a bit there, and tells of no error."""
+    """The library tells of it where no token may come, and not before."""
     running = engine()
     dead = Grammar("start: /x{20}/ END\nEND: /a/ & /b/", GrammarKind.LARK)
     for i in range(MAX_FAILED_STEPS + 1):
