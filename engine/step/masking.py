@@ -87,12 +87,13 @@ class Masking:
 
     def look_ahead(self) -> None:
         """Once tokens are known: what may come after them."""
-        decoding = [
+        self._look(
             (request, sequence)
             for request, sequence in self._table.running()
-            if sequence.life.state is SequenceState.DECODING and is_masked(request)
-        ]
-        self._look(decoding)
+            if request.grammar is not None
+            and sequence.life.state is SequenceState.DECODING
+            and is_masked(request)
+        )
 
     def settle(self) -> None:
         """Before a plan: takes what is there."""
@@ -141,13 +142,14 @@ class Masking:
         constraint = sequence.constraint
         assert constraint is not None, "who has a grammar is looked at"
         outlook = constraint.outlook
-        assert outlook is not None and outlook.reaches(sequence.num_generated), "others are held"
-        masks = outlook.masks_at(sequence.num_generated)
-        if place < len(masks):
-            return masks[place]
+        assert outlook is not None, "others are held"
+        masks, start = outlook.masks, sequence.num_generated - outlook.num_known
+        assert 0 <= start < len(masks), "others are held"
+        if start + place < len(masks):
+            return masks[start + place]
         row = self._drafted.get(sequence)
-        behind = 1 + place - len(masks)
-        return None if row is None or behind >= len(row.masks) else row.tensors[behind]
+        behind = 1 + start + place - len(masks)
+        return None if row is None or behind >= len(row.masks) else row.masks[behind]
 
     def failure(self, sequence: Sequence) -> SplitserveError | None:
         """Why the sequence's grammar cannot be followed any further."""

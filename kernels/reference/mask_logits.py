@@ -20,13 +20,17 @@ def check_masks(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch
         not rows or 0 <= min(rows) <= max(rows) < logits.shape[0],
         f"rows {list(rows)[:8]} of {logits.shape[0]}",
     )
-    words = num_words(logits.shape[1])
-    for mask in masks:
-        require_dtype("a mask", mask, torch.int32)
-        require(
-            mask.is_cpu and mask.is_contiguous() and mask.shape == (words,),
-            f"a mask has shape {tuple(mask.shape)}; needed: ({words},), contiguous, on the host",
-        )
+    shape = (num_words(logits.shape[1]),)
+    for mask in masks:  # many, and their message takes longer than the check
+        if mask.shape != shape or mask.dtype is not torch.int32 or not _is_plain(mask):
+            raise ValueError(
+                f"a mask is {mask.dtype} {tuple(mask.shape)}; needed: int32 {shape}, contiguous, "
+                "on the host"
+            )
+
+
+def _is_plain(mask: torch.Tensor) -> bool:
+    return mask.is_cpu and mask.is_contiguous()
 
 
 def num_words(vocab_size: int) -> int:

@@ -21,8 +21,12 @@ from router.grammar.limits import (
     refuse,
 )
 
-_RULE = re.compile(r"^[ \t]*[?!]?[A-Za-z_][^:\n\"/]*:", re.MULTILINE)
-"""No two parts of it match the same letters, so that a line is read once."""
+_RULE = re.compile(
+    r"^[ \t]*[?!]*[A-Za-z_](?:[^:\n\"/]|\"(?:[^\"\\\n]|\\.)*+\"|/(?:[^/\\\n]|\\.)++/)*+:",
+    re.MULTILINE,
+)
+"""A line that begins with a name and has a colon behind it, its attributes' texts and expressions
+aside. No two parts of it match the same letters, so that a line is read once."""
 
 
 def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK) -> Grammar:

@@ -1,6 +1,7 @@
 """A grammar is compiled, and a few masks are made of it, in a process forked for this alone.
 
-    fork -> limits of the kernel -> compile -> masks of a few tokens -> what is wrong, and exit
+    fork -> limits of the kernel -> a thread with little stack -> compile -> masks of a few tokens
+         -> what is wrong, and exit
             '- a limit is passed, or the library crashes: the process is gone, this one is not
 
 llguidance 1.9.1 can be made to crash and to hang beyond every limit of its own; whoever loads a
@@ -12,8 +13,10 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import llguidance.numpy
 import numpy as np
@@ -39,6 +42,10 @@ WALL_S = 2.0
 MASK_CPU_S = 0.05
 """For one of the masks."""
 MEMORY = TextLimits(memory_bytes=512 << 20, cpu_s=1)
+STACK_BYTES = 1 << 20
+"""Half of what any thread has that an engine compiles in or makes masks in: the library's own have
+2 MiB, and those of Python what the system gives, which is 2 MiB or more where nobody asks for
+less."""
 NUM_TOKENS = 8
 _MAX_WORDS_BYTES = 4096
 _END_OF_CODE = ":"
@@ -108,12 +115,20 @@ def _in_fork(work: Callable[[], str], reading: int, writing: int) -> None:
         faulthandler.disable()  # a crash is expected here, and told in a sentence
         _hold_time()
         MEMORY.hold_memory()
-        os.write(writing, work().encode(errors="replace")[:_MAX_WORDS_BYTES])
+        words = _with_little_stack(work)
+        os.write(writing, words.encode(errors="replace")[:_MAX_WORDS_BYTES])
         code = 0
     except MemoryError:
         os.kill(os.getpid(), signal.SIGABRT)
     finally:
         os._exit(code)
+
+
+def _with_little_stack(work: Callable[[], str]) -> str:
+    """What is too deep crashes here rather than in an engine."""
+    threading.stack_size(STACK_BYTES)
+    with ThreadPoolExecutor(1) as small:
+        return small.submit(work).result()
 
 
 def _hold_time() -> None:

@@ -20,7 +20,7 @@ from cluster.deadline import Clock
 from cluster.errors import GrammarFailed, SplitserveError
 from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled, in_short
-from engine.sampling.grammars.kept_grammars import KeptGrammars
+from engine.sampling.grammars.kept_grammars import KeptGrammars, likely_bytes
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
 
@@ -85,13 +85,16 @@ class GrammarCompiler:
         self._begun_s: float | None = None
         self._tokenizer = self._pool.submit(load)
         self._kept: KeptGrammars[CompiledGrammar] = KeptGrammars()
+        self._not_ready: list[CompiledGrammar] = []
         self._clock = clock
         self.meter = GrammarMeter()
 
     @property
     def is_busy(self) -> bool:
         """True while something is compiled: ask again soon."""
-        return not all(grammar.is_ready for grammar in self._kept)
+        if self._not_ready:
+            self._not_ready = [grammar for grammar in self._not_ready if not grammar.is_ready]
+        return bool(self._not_ready)
 
     @property
     def under_way_s(self) -> float:
@@ -105,7 +108,9 @@ class GrammarCompiler:
         found = self._kept.get(digest)
         if found is None or found.is_lost:
             found = CompiledGrammar(self._pool.submit(self._compile, grammar), digest)
-            self._kept.put(digest, found, owner=grammar.owner)
+            self._not_ready.append(found)
+            num_bytes = likely_bytes(len(grammar.text.encode()))
+            self._kept.put(digest, found, owner=grammar.owner, num_bytes=num_bytes)
         elif found.is_ready:
             self._kept.touch(digest)
         found.enter()

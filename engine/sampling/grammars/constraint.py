@@ -108,6 +108,11 @@ class Constraint:
         already is not fed again."""
         if self.error is not None:
             return
+        if len(new) == 1 and not self._ahead:  # as nearly always
+            self.num_known += 1
+            if not self.matcher.consume_token(new[0]):
+                self.check()
+            return
         ahead, self._ahead = self._ahead, []
         self.num_known += len(new)
         num_same = _num_same(ahead, new)

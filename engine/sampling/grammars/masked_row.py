@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from engine.sampling.grammars.constraint import Constraint, GrammarOutlook
-
-Bits = npt.NDArray[np.int32]
 
 
 class MaskedRow:
@@ -33,9 +29,9 @@ class MaskedRow:
         self.new = new
         self.draft = draft or []
         self.most_forced = most_forced
-        self.masks: list[Bits] = []
-        """Of the next token, and behind each one of `draft` or `forced`. A mask behind a guess that
-        the grammar does not allow, or after that, is of no use."""
+        self.masks: list[torch.Tensor] = []
+        """int32 [num_words] each: of the next token, and behind each of `draft` or `forced`. One
+        behind a guess that the grammar does not allow, or after that, is of no use."""
         self.forced: list[int] = []
         self.job: Future[float] | None = None
         """Ends with the seconds that it took, for all rows of it."""
@@ -57,11 +53,6 @@ class MaskedRow:
         """Once done: there is a mask behind each token of its draft."""
         return len(self.masks) == 1 + len(self.draft)
 
-    @property
-    def tensors(self) -> list[torch.Tensor]:
-        """The masks; int32 [num_words] each."""
-        return [torch.from_numpy(mask) for mask in self.masks]
-
     def outlook(self) -> GrammarOutlook:
         """Of a row without a draft."""
-        return GrammarOutlook(self.constraint.num_known, self.forced, self.tensors)
+        return GrammarOutlook(self.constraint.num_known, self.forced, self.masks)

@@ -16,14 +16,17 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 
 import llguidance.numpy
 import numpy as np
+import numpy.typing as npt
+import torch
 from llguidance import LLExecutor
 
 from cluster.deadline import Clock
 from engine.sampling.grammars.constraint import Constraint
-from engine.sampling.grammars.masked_row import Bits, MaskedRow
+from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
 from kernels.reference.mask_logits import num_words
@@ -61,6 +64,7 @@ class MaskMaker:
         """`ends`: tokens that end an answer. `num_threads`: that have nothing else to do while a
         step computes."""
         self._num_words = num_words(vocab_size)
+        self._mask_bytes = self._num_words * (_WORD_BITS // 8)
         self._meter = meter
         self._ends = ends
         self._clock, self._row_clock = clock, row_clock
@@ -92,12 +96,16 @@ class MaskMaker:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _make(self, rows: list[MaskedRow]) -> float:
-        """In the thread of masks; looks at the clock between rows."""
+        """In the thread of masks; looks at the clock between rows, or between as many of them as
+        one call makes."""
         began_s = last_s = self._clock()
-        slow = list[MaskedRow]()
+        slow, blank = list[MaskedRow](), self._blank(len(rows))
         for start in range(0, len(rows), self._at_once):
             part = rows[start : start + self._at_once]
-            self._make_part(part)
+            if len(part) == 1:
+                self._make_one(part[0], blank[start])
+            else:
+                self._make_together(part)
             now_s = self._clock()
             if now_s - last_s > DEAR_S:
                 slow += part
@@ -108,63 +116,79 @@ class MaskMaker:
         self._meter.note_masks(sum(len(row.masks) for row in rows), last_s - began_s)
         return last_s - began_s
 
-    def _make_part(self, rows: list[MaskedRow]) -> None:
+    def _blank(self, num_rows: int) -> tuple[torch.Tensor, ...]:
+        """int32 [num_words] each, of one allocation; to be written."""
+        return torch.empty((num_rows, self._num_words), dtype=torch.int32).unbind()
+
+    def _make_one(self, row: MaskedRow, mask: torch.Tensor) -> None:
+        """Into `mask`; of a draft, all of it elsewhere."""
+        constraint = row.constraint
+        if row.draft:
+            if constraint.error is None:
+                self._fill_drafted([row])
+        else:
+            constraint.catch_up(row.new)
+            if constraint.error is None:
+                self._fill_one(row, mask)
+                if row.most_forced:
+                    self._force(row)
+        constraint.check()
+
+    def _fill_one(self, row: MaskedRow, mask: torch.Tensor) -> None:
+        row.constraint.matcher.unsafe_compute_mask_ptr(mask.data_ptr(), self._mask_bytes)
+        row.masks = [mask]
+
+    def _make_together(self, rows: list[MaskedRow]) -> None:
+        """In one call each for drafts and others, where cores are free. Beside a team of kernels on
+        all of them, more threads than this one make 16 streams 3 % slower: the team waits at its
+        barriers for each."""
         for row in rows:
             if not row.draft:
                 row.constraint.catch_up(row.new)
-        if sound := [row for row in rows if row.constraint.error is None]:
-            self._fill(sound)
-        for row in rows:
-            row.constraint.check()
-
-    def _fill(self, rows: list[MaskedRow]) -> None:
-        drafted = [row for row in rows if row.draft]
-        others = [row for row in rows if not row.draft]
-        if drafted:
+        sound = [row for row in rows if row.constraint.error is None]
+        if drafted := [row for row in sound if row.draft]:
             self._fill_drafted(drafted)
-        if others:
+        if others := [row for row in sound if not row.draft]:
             self._fill_each(others)
             for row in others:
                 if row.most_forced:
                     self._force(row)
+        for row in rows:
+            row.constraint.check()
 
     def _fill_each(self, rows: list[MaskedRow]) -> None:
-        """In one call where cores are free. Beside a team of kernels on all of them, more threads
-        than this one make 16 streams 3 % slower: the team waits at its barriers for each."""
-        bits = np.empty((len(rows), self._num_words), dtype=np.int32)
-        if self._num_threads > 1 and len(rows) > 1:
-            matchers = [(row.constraint.matcher, i) for i, row in enumerate(rows)]
-            llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, bits)
-        else:
-            start, num_bytes = bits.ctypes.data, bits.strides[0]
-            for i, row in enumerate(rows):
-                row.constraint.matcher.unsafe_compute_mask_ptr(start + i * num_bytes, num_bytes)
+        bits = torch.empty((len(rows), self._num_words), dtype=torch.int32)
+        matchers = [(row.constraint.matcher, i) for i, row in enumerate(rows)]
+        llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, bits.numpy())
         for row, mask in zip(rows, bits, strict=True):
             row.masks = [mask]
 
     def _fill_drafted(self, rows: list[MaskedRow]) -> None:
         """All rows of a verification in one call; the grammars are where they were afterwards."""
-        ends = np.cumsum([1 + len(row.draft) for row in rows]).tolist()
-        bits = np.full((ends[-1], self._num_words), _ALL, dtype=np.int32)
+        ends = list(accumulate(1 + len(row.draft) for row in rows))
+        bits = torch.full((ends[-1], self._num_words), _ALL, dtype=torch.int32)
         asked = [
             (row.constraint.matcher, end - 1 - len(row.draft), row.draft)
             for row, end in zip(rows, ends, strict=True)
         ]
         fill = llguidance.numpy.fill_next_token_bitmask_par_with_draft_tokens
-        fill(self._executor, asked, bits)
+        fill(self._executor, asked, bits.numpy())
         for row, end in zip(rows, ends, strict=True):
             row.masks = list(bits[end - 1 - len(row.draft) : end])
 
     def _force(self, row: MaskedRow) -> None:
         """While a mask has one bit its token is sure to come, and is fed."""
         constraint, mask = row.constraint, row.masks[0]
-        while len(row.forced) < row.most_forced and (token := only_token(mask)) is not None:
+        while len(row.forced) < row.most_forced:
+            token = only_token(mask.numpy())
+            if token is None:
+                return
             row.forced.append(token)
             if token in self._ends:
                 return
             constraint.feed_ahead(token)
-            mask = np.full(self._num_words, _ALL, dtype=np.int32)
-            constraint.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+            mask = torch.full((self._num_words,), _ALL, dtype=torch.int32)
+            constraint.matcher.unsafe_compute_mask_ptr(mask.data_ptr(), self._mask_bytes)
             row.masks.append(mask)
 
     def _watch(self, row: MaskedRow) -> float:
@@ -172,7 +196,7 @@ class MaskMaker:
         began_s, constraint = self._row_clock(), row.constraint
         constraint.catch_up(row.new)
         if constraint.error is None:
-            self._fill_each([row])
+            self._fill_one(row, *self._blank(1))
             constraint.check()
         took_s = self._row_clock() - began_s
         constraint.spent_s += took_s
@@ -207,7 +231,7 @@ def _watch_all_like(slow: list[MaskedRow], behind: list[MaskedRow]) -> None:
         row.constraint.is_watched = True
 
 
-def only_token(mask: Bits) -> int | None:
+def only_token(mask: npt.NDArray[np.int32]) -> int | None:
     """The one that the mask allows; None: there are more, or none."""
     if np.count_nonzero(mask) != 1:
         return None

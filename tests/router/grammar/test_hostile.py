@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from cluster.errors import InvalidRequest, NotReady
 from cluster.grammar import Grammar
 from router.grammar.json_schema import schema_grammar
+from router.text_worker import grammar_trial
 from router.text_worker.grammar_trial import CPU_S, try_apart
 from tests.router.grammar.hostile import makers, past_the_checks
 from tests.router.grammar.matching import tokenizer
@@ -45,6 +47,14 @@ def refused_apart(grammar: Grammar) -> float:
             return cores_s() - began_s
 
 
+def tried_apart(grammar: Grammar) -> None:
+    """It passes, once the machine gives its trial time."""
+    while True:
+        with suppress(NotReady):
+            try_apart(tokenizer(), grammar)
+            return
+
+
 def test_there_are_thirty() -> None:
     assert len(MAKERS) >= 30
 
@@ -69,6 +79,18 @@ def test_a_hostile_grammar_is_refused_soon_and_holds_nobody(name: str) -> None:
 def test_what_would_pass_the_checks_dies_in_its_own_process(name: str) -> None:
     assert refused_apart(PAST[name]) < CPU_S + 0.2  # cold caches are part of it
     try_apart(tokenizer(), schema_grammar({"type": "object"}, param="schema"))
+
+
+def test_what_would_need_more_than_half_the_stack_of_an_engine_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Engines compile in threads, whose stack is less than that of the process that tries."""
+    links = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}]} for i in range(255)}
+    deep = {"$defs": links | {"a255": {"type": "null"}}, "$ref": "#/$defs/a0"}
+    grammar = schema_grammar(deep, param="schema")
+    refused_apart(grammar)
+    monkeypatch.setattr(grammar_trial, "STACK_BYTES", 8 << 20)
+    tried_apart(grammar)
 
 
 def test_the_largest_schema_that_may_come_is_looked_through_at_once() -> None:

@@ -54,6 +54,8 @@ def test_a_choice_is_one_of_its_texts_whatever_they_contain() -> None:
         ('{"grammars": []}', "no rule `start`"),
         ("start: " + "(" * 65 + '"a"' + ")" * 65, "brackets"),
         ("\n".join(f"r{i}: r{i + 1}" for i in range(300)), "rules"),
+        ("\n".join(f'r{i}[stop=":"]: r{i + 1}' for i in range(300)), "rules"),
+        ("\n".join(f'r{i}[stop=/"/, capture="/\\":"]:r{i + 1}' for i in range(300)), "rules"),
         ("start: /a/" + " " * 40_000, "bytes"),
     ],
 )
@@ -63,7 +65,9 @@ def test_lark_is_kept_within_limits(text: str, words: str) -> None:
     assert refused.value.param == "grammar"
 
 
-@pytest.mark.parametrize("piece", ["a", " ", "a ", "a b\n", "?a", "a(", "\t\n", "a:b"])
+@pytest.mark.parametrize(
+    "piece", ["a", " ", "a ", "a b\n", "?a", "a(", "\t\n", "a:b", 'a"', 'a"\\', "a/", 'a["b"']
+)
 def test_rules_are_counted_in_time_that_grows_with_the_text(piece: str) -> None:
     """Four times the text would take sixteen times as long, were each letter read anew."""
 
@@ -76,6 +80,11 @@ def test_rules_are_counted_in_time_that_grows_with_the_text(piece: str) -> None:
         return min(times)
 
     assert least_s(MAX_GRAMMAR_BYTES) < 9 * least_s(MAX_GRAMMAR_BYTES // 4) + 1e-4
+
+
+def test_lines_that_are_no_rules_are_not_counted() -> None:
+    lines = ["start: a", 'a: "x"', '  | "y:"', "// a comment: none", "", '%ignore / :"/', "b.1: a"]
+    assert len(_RULE.findall("\n".join(lines))) == 3
 
 
 def test_a_checked_schema_can_stand_in_lark() -> None:

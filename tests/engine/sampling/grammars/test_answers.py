@@ -173,6 +173,23 @@ def test_grammars_that_fail_one_after_the_other_do_not_end_the_engine() -> None:
     assert 0 <= int(text_of(done["well"].token_ids())) <= 999
 
 
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.0, "logit_bias": {}}])
+def test_grammars_with_a_dead_end_end_their_requests_there_and_not_the_engine(
+    sampling: dict[str, Any],
+) -> None:
+    """The library tells of it where no token may come, and not before."""
+    running = engine()
+    dead = Grammar("start: /x{20}/ END\nEND: /a/ & /b/", GrammarKind.LARK)
+    for i in range(MAX_FAILED_STEPS + 1):
+        body = request(f"dead {i}", dead, prompt=[20 + i, 21, 22], **sampling)
+        running.apply(Submit(body))
+        done = run_until_ended(running, [body.request_id], 10**6)[body.request_id]
+        assert done.ended is not None and done.ended.error_code == "grammar_failed"
+    running.apply(Submit(request("well", NUMBER)))
+    done = run_until_ended(running, ["well"], 10**6)["well"]
+    assert 0 <= int(text_of(done.token_ids())) <= 999
+
+
 def test_an_engine_without_grammars_refuses_them() -> None:
     from tests.engine.step.engine_scenario import request as small_request
     from tests.engine.step.engine_scenario import small_engine

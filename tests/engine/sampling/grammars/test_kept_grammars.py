@@ -5,7 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from engine.sampling.grammars.kept_grammars import KeptGrammars
+from engine.sampling.grammars.kept_grammars import (
+    MAX_KEPT,
+    MAX_KEPT_BYTES,
+    KeptGrammars,
+    likely_bytes,
+)
+from router.grammar.limits import MAX_GRAMMAR_BYTES
 
 
 def test_one_owner_pushes_out_its_own_once_it_has_more_than_others() -> None:
@@ -43,10 +49,28 @@ def test_what_is_put_again_counts_once() -> None:
     assert list(kept) == [4]
 
 
+def test_where_bytes_are_too_many_those_of_who_has_most_of_them_go() -> None:
+    kept: KeptGrammars[str] = KeptGrammars(100, 1000)
+    for i in range(4):
+        kept.put(b"small %d" % i, "small", owner=b"a", num_bytes=100)
+    for i in range(9):
+        kept.put(b"large %d" % i, "large", owner=b"b", num_bytes=250)
+    assert Counter(kept) == {"small": 4, "large": 2} and kept.num_bytes == 900
+    kept.put(b"huge", "huge", owner=b"c", num_bytes=2000)
+    assert list(kept) == ["huge"] and kept.num_bytes == 2000
+    kept.put(b"small", "small", owner=b"a", num_bytes=100)
+    assert list(kept) == ["small"] and kept.num_bytes == 100
+
+
+def test_grammars_of_the_usual_size_are_kept_as_many_and_the_largest_are_not() -> None:
+    assert MAX_KEPT * likely_bytes(2048) <= MAX_KEPT_BYTES
+    assert MAX_KEPT * likely_bytes(MAX_GRAMMAR_BYTES) > 4 * MAX_KEPT_BYTES
+
+
 def test_random_owners_never_have_more_than_are_kept_and_the_newest_is_there() -> None:
-    chance, kept = random.Random(1), KeptGrammars[int](16)
+    chance, kept = random.Random(1), KeptGrammars[int](16, 1500)
     for i in range(3000):
         owner = int(chance.paretovariate(0.4)) % 40
         digest = b"%d" % chance.randrange(200)
-        kept.put(digest, i, owner=b"%d" % owner)
-        assert len(kept) <= 16 and kept.get(digest) == i
+        kept.put(digest, i, owner=b"%d" % owner, num_bytes=chance.randrange(200))
+        assert len(kept) <= 16 and kept.num_bytes <= 1500 and kept.get(digest) == i

@@ -79,7 +79,7 @@ def made(maker: MaskMaker, rows: list[MaskedRow]) -> list[list[torch.Tensor]]:
     for each in rows:
         assert each.job is not None
         each.job.result(60)
-    return [each.tensors for each in rows]
+    return [each.masks for each in rows]
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
