@@ -9,7 +9,7 @@ model ends them: one after the other at 1 stream, three for each stream at 16, o
 computed at once. A figure is time per token behind the first ones: what the same prompts take with
 one token each is taken off. A gain is that without drafts over that with, of one engine and round.
 Our answers with drafts have to be those without, token for token; of vLLM's it is told how many
-are. Ours is at its default precision, vLLM in bfloat16: `--weights full` compares gains at the same.
+are. Ours is at its default precision, vLLM in bfloat16; `--weights full`: gains at the same one.
 """
 
 from __future__ import annotations
