@@ -79,6 +79,7 @@ def entries(threads: int, streams: int, *, weights: str, lookup: Mapping[str, An
     peer = None if folder is None else peer_entry(VLLM, folder, threads)
     if peer is None:
         raise SystemExit("vllm is not installed: benchmarks/peers/install.sh vllm")
+    peer = replace(peer, env=peer.env | {"VLLM_CPU_KVCACHE_SPACE": "1"})  # GiB: there are two
     own = own_entry("smollm2", threads, weights)
     flags = ("--until-end", "--max-seqs", str(streams), "--speculation")
     settings = {"until_end": True, "max_num_seqs": streams}
