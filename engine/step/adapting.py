@@ -6,8 +6,8 @@
       '-------------------------------------------------- of no request: evicted --'
 
 A request holds its adapter from the moment that it gets it to its end, so that none goes under a
-running answer. One that waits for files is passed by others, one that lacks room is not: they would
-keep the room taken. One adapter is staged at a time.
+running answer. One that waits for files is passed by others; one that lacks room by those whose
+adapter is there, and for PASSED_S alone: they keep the room taken. One adapter is staged at a time.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from engine.step.requests.adapter_use import AdapterUse
 
 SETTLE_INTERVAL_S = 0.005
 """Ranks are asked so often how far they are, each time in a call of all."""
+PASSED_S = 2.0
+"""A name that has no room must not stop all others for as long as the longest answer runs."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,10 @@ class Adapting:
         """No more are let in; gone with the last who has it."""
         self._staged: str | None = None
         self._settle_s = 0.0
+        self._lacking: AdapterUse | None = None
+        """The first that waits, as it lacked room at the last turn."""
+        self._lacking_s = 0.0
+        """Since when."""
         self._news: list[AdapterNews] = []
 
     @property
@@ -130,11 +136,14 @@ class Adapting:
         """Settles what is staged, lets in who can be, and stages what the next one waits for.
         Raises RankLost."""
         self._settle()
+        is_passed = False
         for use in list(self._waiting):
-            if self._grant(use):
+            if self._grant(use, may_stage=not is_passed):
                 self._waiting.remove(use)
-            elif self._staged is None:
-                break  # it lacks room, which others would keep taken
+            elif self._staged is None and not is_passed:
+                is_passed = self._may_be_passed(use)
+                if not is_passed:
+                    break
         if self._waiting:
             self._leave_unasked()
         elif self._staged is None:
@@ -153,15 +162,22 @@ class Adapting:
         resident = self._resident.get(digest)
         return 0 if resident is None else resident.num_users
 
-    def _grant(self, use: AdapterUse) -> bool:
-        """Whether the next one waits no longer: it has its adapter, or never will."""
+    def _may_be_passed(self, use: AdapterUse) -> bool:
+        """Of the first that lacks room."""
+        now_s = self._clock()
+        if use is not self._lacking:
+            self._lacking, self._lacking_s = use, now_s
+        return now_s - self._lacking_s < PASSED_S
+
+    def _grant(self, use: AdapterUse, *, may_stage: bool) -> bool:
+        """Whether it waits no longer: it has its adapter, or never will."""
         resident = self._resident.get(use.digest)
         if resident is not None and resident.is_placed:
             self._resident.move_to_end(use.digest)
             resident.num_users += 1
             use.slot = resident.slot
             return True
-        if resident is None and self._staged is None:
+        if resident is None and self._staged is None and may_stage:
             command = self._known.get(use.digest)
             if command is None:
                 use.error = AdapterGone(f"the adapter {use.digest} was unloaded")

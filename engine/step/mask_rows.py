@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from cluster.deadline import Clock
+from cluster.process.own_lateness import SeenTime
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
@@ -30,14 +34,33 @@ def row_of(request: Request, sequence: Sequence, *, is_drafted: bool) -> MaskedR
     return MaskedRow(constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most) if is_drafted else 0)
 
 
-def check_alive(oldest: MaskedRow, now_s: float) -> None:
-    """Of the row that was begun first of those under way. Raises EngineBroken where its thread
-    does not come back: nobody else is given masks there."""
-    if oldest.job is None or oldest.job.done() or now_s - oldest.begun_s < STUCK_S:
-        return
-    grammar = oldest.constraint.grammar
-    name = "" if grammar is None else f" {grammar.digest.hex()[:16]}"
-    raise EngineBroken(f"a mask of the grammar{name} was not made in {STUCK_S:.0f} s")
+class MaskVigil:
+    """Whether the threads of masks come back, by time in which the engine looks: one that is
+    stopped, or starved, has not waited for them meanwhile."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._time = SeenTime(clock)
+        self._seen_s = 0.0
+
+    def begun(self, rows: Iterable[MaskedRow]) -> None:
+        """They were asked for at this moment."""
+        now_s = self._look()
+        for row in rows:
+            row.begun_s = now_s
+
+    def check(self, oldest: MaskedRow) -> None:
+        """Of the row that was begun first of those under way. Raises EngineBroken where its thread
+        does not come back: nobody else is given masks there."""
+        waited_s = self._look() - oldest.begun_s
+        if oldest.job is None or oldest.job.done() or waited_s < STUCK_S:
+            return
+        grammar = oldest.constraint.grammar
+        name = "" if grammar is None else f" {grammar.digest.hex()[:16]}"
+        raise EngineBroken(f"a mask of the grammar{name} was not made in {STUCK_S:.0f} s")
+
+    def _look(self) -> float:
+        self._seen_s += self._time.since_last_look()
+        return self._seen_s
 
 
 def check_compiles(grammars: GrammarCompiler) -> None:

@@ -30,7 +30,7 @@ from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker
 from engine.step.batch.step_work import Span
-from engine.step.mask_rows import check_alive, is_masked, row_of
+from engine.step.mask_rows import MaskVigil, is_masked, row_of
 from engine.step.mask_waits import ForcedShare, MaskWaits
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
@@ -59,6 +59,7 @@ class Masking:
         self._masks = masks
         self._ends = ends
         self._clock = clock
+        self._vigil = MaskVigil(clock)
         self.waits = MaskWaits()
         self.drafts = False
         """Tokens that are forced are looked for, as sequences are drafted for."""
@@ -191,9 +192,7 @@ class Masking:
     def _begin(self, rows: list[MaskedRow]) -> None:
         if not rows or self._masks is None:
             return
-        now_s = self._clock()
-        for row in rows:
-            row.begun_s = now_s
+        self._vigil.begun(rows)
         self._masks.begin(rows)
 
     def _walk(self, span: Span) -> None:
@@ -273,7 +272,7 @@ class Masking:
         """What is done of those under way. Raises EngineBroken for a mask that never ends."""
         if not self._under_way:
             return
-        check_alive(next(iter(self._under_way.values())), self._clock())
+        self._vigil.check(next(iter(self._under_way.values())))
         jobs = {row.job for row in self._under_way.values() if row.job is not None}
         causes = {job: job.exception() for job in jobs if job.done()}
         again = list[MaskedRow]()

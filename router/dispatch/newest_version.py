@@ -1,9 +1,13 @@
 """A request for an adapter is computed by what its name stands for when it is sent.
 
 It may have stood in a line for longer than workers keep a version whose name they have given away.
+Decode workers and prefill workers that pool load a version each at its own time: it counts what
+those have that could answer.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import msgspec
 
@@ -21,10 +25,12 @@ async def in_newest_version(
     request = journey.request
     if (asked := request.adapter) is None or not _may_change(journey):
         return request
-    name = asked.name
-    deadline = request.limits.to_first_token
-    await fleet.wait_until(lambda: adapters.find(name) == adapters.offered(name), deadline)
-    newest = adapters.offered(name)
+    find, offered = (
+        partial(each, asked.name, is_pooled=request.pool is not None)
+        for each in (adapters.find, adapters.offered)
+    )
+    await fleet.wait_until(lambda: find() == offered(), request.limits.to_first_token)
+    newest = offered()
     if newest is not None and newest != asked:
         journey.request = msgspec.structs.replace(request, adapter=newest)
         journey.attempts.computed_by(newest.digest)

@@ -43,28 +43,30 @@ class FleetAdapters:
         self._is_current = False
         fleet.changes.watch(self._forget)
 
-    def find(self, name: str) -> Adapter | None:
-        """What the name stands for, asked for text; None: for nothing. Whether a worker is there
-        that has it, a request finds out when it is sent."""
-        self._look()
-        return self._of_text.chosen.get(name) or self._of_text.lately().get(name)
+    def find(self, name: str, *, is_pooled: bool = False) -> Adapter | None:
+        """What the name stands for, asked for text, or for an embedding or a score; None: for
+        nothing. Whether a worker is there that has it, a request finds out when it is sent."""
+        of = self._versions(is_pooled)
+        return of.chosen.get(name) or of.lately().get(name)
 
-    def offered(self, name: str) -> Adapter | None:
-        """What a request for text by that name is sent with; None: no decode worker that takes work
-        has it."""
-        self._look()
-        return self._of_text.chosen.get(name)
+    def offered(self, name: str, *, is_pooled: bool = False) -> Adapter | None:
+        """What a request by that name is sent with; None: no worker that takes work, and could
+        answer, has it."""
+        return self._versions(is_pooled).chosen.get(name)
 
     def find_pooling(self, name: str) -> Adapter | None:
-        """As `offered`, for an embedding or a score, of prefill workers that pool."""
-        self._look()
-        return self._of_pooling.chosen.get(name)
+        """As `find`, for an embedding or a score."""
+        return self.find(name, is_pooled=True)
 
     def all(self) -> list[Adapter]:
         """By name."""
-        self._look()
-        known = self._of_text.lately() | self._of_pooling.chosen | self._of_text.chosen
+        text, pooling = self._versions(False), self._of_pooling
+        known = pooling.lately() | text.lately() | pooling.chosen | text.chosen
         return [known[name] for name in sorted(known)]
+
+    def _versions(self, is_pooled: bool) -> _Versions:
+        self._look()
+        return self._of_pooling if is_pooled else self._of_text
 
     def _look(self) -> None:
         if not self._is_current:

@@ -3,7 +3,8 @@
 A folder below the root is an adapter of its name. It is looked at when its files have stayed the
 same for one look, again when they change, and withdrawn when they are gone. Operators load one
 under a name of their choice, from any folder under the root, and unload one: that stays so until
-its files change, it is loaded again, or the worker starts anew.
+its files change, it is loaded again, or the worker starts anew. What was offered and is lost, as
+its files could not be read again, is tried again until one of these happens.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from cluster.process.background import Background
 from cluster.process.thread_call import in_thread
 from engine.contract.adapters import LoadAdapter, UnloadAdapter
 from engine.contract.messages import Frame
+from worker.adapters.lost import LostAdapters
 from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.offered import LookedAt, OfferedAdapters
 
@@ -58,6 +60,9 @@ class AdapterShelf:
         """At the look before: by name."""
         self._taken: dict[str, Signature] = {}
         """As of the last time that they were read, well or not."""
+        self._ordered: dict[str, str] = {}
+        """By name, the paths that operators gave for those that they loaded."""
+        self._lost = LostAdapters()
         self._turn = asyncio.Lock()
 
     def numbers(self) -> AdapterNumbers:
@@ -89,6 +94,7 @@ class AdapterShelf:
             _log.warning("the folder of adapters cannot be read", cause=str(error))
         else:
             await self._take(found)
+        await self._take_lost()
 
     async def load(self, name: str, path: str) -> str:
         """An operator's order: the digest that the name stands for from now on. Raises
@@ -99,39 +105,53 @@ class AdapterShelf:
             self._note_taken(name, folder)
             item = await self._look_at(folder)
             await self.offered.offer(name, item)
+            self._ordered[name] = path
+            self._lost.forget(name)
             return item.digest
 
     async def unload(self, name: str) -> bool:
         """An operator's order; False where nothing has that name."""
         async with self._turn:
-            return self.offered.withdraw(check_name(name))
+            self._give_up(check_name(name))
+            return self.offered.withdraw(name)
 
     def heard(self, frame: Frame) -> None:
         """What the engine says of adapters."""
         for news in frame.adapters:
             for name in self.offered.heard(news):
-                self._taken.pop(name, None)  # the next looks read it again
+                self._lost.note(name, self._ordered.get(name, name))
 
     async def _take(self, found: dict[str, Signature]) -> None:
         """What has changed since it was read, and has not since the look before."""
         async with self._turn:
             for name in [name for name in self._taken if name not in found]:
-                if self._is_own(name):
+                is_own = self._is_own(name)
+                if is_own:
                     self.offered.withdraw(name)
+                if is_own or self._ordered.get(name, name) == name:
+                    self._give_up(name)
                 del self._taken[name]
             for name, signature in found.items():
                 is_new = self._taken.get(name) != signature
                 if is_new and self._seen.get(name) == signature:
                     self._taken[name] = signature
-                    await self._take_one(name)
+                    self._give_up(name)
+                    await self._take_one(name, name)
             self._seen = found
 
-    async def _take_one(self, name: str) -> None:
+    async def _take_lost(self) -> None:
+        for name, path in self._lost.look():
+            async with self._turn:
+                if name in self._lost:  # else it was unloaded, or ordered anew, meanwhile
+                    await self._take_one(name, path)
+
+    async def _take_one(self, name: str, path: str) -> None:
         """One that cannot be used is said in the log, once for each change of its files. What it
         was before goes on being offered: it is in the engine."""
         try:
-            folder = await in_thread("adapter", partial(adapter_folder, self._root, name))
+            folder = await in_thread("adapter", partial(adapter_folder, self._root, path))
             await self.offered.offer(name, await self._look_at(folder))
+            self._lost.forget(name)
         except SplitserveError as error:
             self.offered.refuse()
             _log.warning("an adapter is not loaded", name=name, cause=error.message)
@@ -150,6 +170,11 @@ class AdapterShelf:
                 f"{folder.name} could not be read within {self._read_limit_s:g} s"
             ) from None
         return LookedAt(digest=files.digest, folder=folder, rank=files.rank)
+
+    def _give_up(self, name: str) -> None:
+        """Its order, and what was lost of it."""
+        self._ordered.pop(name, None)
+        self._lost.forget(name)
 
     def _is_own(self, name: str) -> bool:
         """Whether what has that name came from the folder of that name."""

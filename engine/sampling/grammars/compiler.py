@@ -20,6 +20,7 @@ from cluster.deadline import Clock
 from cluster.errors import GrammarFailed, SplitserveError
 from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled, in_short
+from cluster.process.own_lateness import SeenTime
 from engine.sampling.grammars.kept_grammars import KeptGrammars, likely_bytes
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
@@ -82,11 +83,13 @@ class GrammarCompiler:
     ) -> None:
         """`load` is called once, at once, in the compiling thread."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=step_back)
-        self._begun_s: float | None = None
+        self._under_way: Grammar | None = None
+        self._watched: Grammar | None = None
+        """The one that was under way at the last look."""
         self._tokenizer = self._pool.submit(load)
         self._kept: KeptGrammars[CompiledGrammar] = KeptGrammars()
         self._not_ready: list[CompiledGrammar] = []
-        self._clock = clock
+        self._clock, self._watched_for = clock, SeenTime(clock)
         self.meter = GrammarMeter()
 
     @property
@@ -98,9 +101,15 @@ class GrammarCompiler:
 
     @property
     def under_way_s(self) -> float:
-        """For so long the one is compiled that is compiled now; 0.0: none is."""
-        begun_s = self._begun_s
-        return 0.0 if begun_s is None else self._clock() - begun_s
+        """For so long the one is compiled that is compiled now, since it was first looked at; 0.0:
+        none is. Of the time between two looks a second at most counts: an engine that was stopped
+        has waited for nobody meanwhile."""
+        under_way = self._under_way
+        if under_way is None or under_way is not self._watched:
+            self._watched = under_way
+            self._watched_for.renew()
+            return 0.0
+        return self._watched_for.look()
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Returns at once; for one request, which leaves it at its end."""
@@ -122,11 +131,11 @@ class GrammarCompiler:
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         tokenizer, began_s = self._tokenizer.result(), self._clock()
-        self._begun_s = began_s
+        self._under_way = grammar
         try:
             matcher = _with_first_mask(compiled(tokenizer, grammar), tokenizer)
         finally:
-            self._begun_s = None
+            self._under_way = None
         self.meter.num_compiled += 1
         self.meter.compile_s += self._clock() - began_s
         return matcher

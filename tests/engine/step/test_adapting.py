@@ -11,7 +11,7 @@ from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.model.adapters.bank import AdapterRoom
 from engine.model.adapters.rank_adapters import Staged
 from engine.model.adapters.words import AdapterWord, ClearAdapter, SettleAdapter, StageAdapter
-from engine.step.adapting import Adapting
+from engine.step.adapting import PASSED_S, Adapting
 from engine.step.requests.adapter_use import AdapterUse
 
 
@@ -50,6 +50,13 @@ class Clock:
 
     def __call__(self) -> float:
         self.now_s += 1.0
+        return self.now_s
+
+
+class HeldClock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
         return self.now_s
 
 
@@ -126,19 +133,60 @@ def test_the_least_lately_used_gives_way_and_comes_back_when_it_is_asked_for(
     assert again.slot is not None and ranks.placed[again.slot].digest == "b"
 
 
-def test_none_goes_under_a_request_that_has_it_and_who_lacks_room_is_not_passed(
-    adapting: Adapting,
+def test_none_goes_under_a_request_that_has_it_and_who_lacks_room_is_passed_for_a_while(
+    ranks: ScriptedRanks,
 ) -> None:
-    known(adapting, ("a", 16), ("b", 16), ("c", 16))
+    clock = HeldClock()
+    adapting = Adapting(ranks, clock=clock)
+    for digest in "abc":
+        clock.now_s += 1.0
+        known(adapting, (digest, 16))
     first, second = adapting.enter("a"), adapting.enter("b")
-    waiting, behind = adapting.enter("c"), adapting.enter("a")
-    adapting.turn()
-    assert (waiting.slot, behind.slot) == (None, None)
+    waiting, soon = adapting.enter("c"), adapting.enter("a")
+    assert (waiting.slot, soon.slot) == (None, first.slot)
+    clock.now_s += PASSED_S
+    late = adapting.enter("a")
+    assert (waiting.slot, late.slot) == (None, None)
     second.leave()
     for _ in range(2):
+        clock.now_s += 1.0
         adapting.turn()
     assert waiting.slot is not None
-    assert behind.slot == first.slot
+    assert late.slot == first.slot
+
+
+def test_the_next_that_lacks_room_is_passed_for_a_while_of_its_own(ranks: ScriptedRanks) -> None:
+    clock = HeldClock()
+    adapting = Adapting(ranks, clock=clock)
+    for digest in "abcd":
+        clock.now_s += 1.0
+        known(adapting, (digest, 16))
+    holders = [adapting.enter("a"), adapting.enter("b")]
+    given_up, waiting = adapting.enter("c"), adapting.enter("d")
+    clock.now_s += PASSED_S
+    late = adapting.enter("a")
+    assert late.slot is None
+    given_up.leave()
+    adapting.turn()
+    assert late.slot == holders[0].slot
+    assert waiting.slot is None
+
+
+def test_who_passes_takes_no_room_that_somebody_waits_for(ranks: ScriptedRanks) -> None:
+    clock = HeldClock()
+    adapting = Adapting(ranks, clock=clock)
+    for digest, rank in (("a", 16), ("b", 32), ("c", 8)):
+        clock.now_s += 1.0
+        known(adapting, (digest, rank))
+    holder, waiting, behind = (adapting.enter(digest) for digest in "abc")
+    adapting.turn()
+    assert (waiting.slot, behind.slot) == (None, None)  # c would fit beside a
+    holder.leave()
+    clock.now_s += 1.0
+    adapting.turn()
+    clock.now_s += 1.0
+    adapting.turn()
+    assert waiting.slot is not None
 
 
 def test_one_that_is_loaded_while_others_wait_for_room_may_be_asked_for_at_once(

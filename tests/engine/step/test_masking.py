@@ -10,7 +10,7 @@ import pytest
 from engine.contract.commands import Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
-from engine.step.mask_rows import STUCK_S
+from engine.step.mask_rows import STUCK_S, MaskVigil
 from engine.step.mask_waits import MaskWaits
 from engine.step.step_health import EngineBroken
 from tests.engine.sampling.grammars.grammar_engine import request
@@ -83,16 +83,31 @@ def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watche
 
 def test_a_mask_that_is_never_made_ends_the_engine() -> None:
     engine, clock = plain_engine(), VirtualClock()
-    engine.masking._clock = clock
+    engine.masking._clock, engine.masking._vigil = clock, MaskVigil(clock)
     engine.apply(Submit(body_of("person")))
     late_masks(engine, lambda row: True)
     while not engine.masking._missed:
         engine.step()
-    clock.now_s += STUCK_S - 1.0
-    engine.step()
-    clock.now_s += 2.0
+    for _ in range(int(STUCK_S) - 1):
+        clock.now_s += 1.0
+        engine.step()
+    clock.now_s += 1.0
     with pytest.raises(EngineBroken, match=r"a mask of the grammar [0-9a-f]{16} was not made"):
         engine.step()
+
+
+def test_an_engine_that_was_stopped_has_not_waited_for_masks_meanwhile() -> None:
+    engine, clock = plain_engine(), VirtualClock()
+    engine.masking._clock, engine.masking._vigil = clock, MaskVigil(clock)
+    engine.apply(Submit(body_of("person")))
+    masks = late_masks(engine, lambda row: True)
+    while not engine.masking._missed:
+        engine.step()
+    clock.now_s += 100 * STUCK_S
+    engine.step()
+    assert engine.masking._missed
+    masks.arrive()
+    assert len(engine.step().tokens) == 1
 
 
 def test_rows_that_are_handed_back_are_begun_again() -> None:

@@ -270,9 +270,7 @@ async def test_the_next_prompt_goes_where_its_beginning_is_cached() -> None:
 async def test_a_prompt_goes_to_the_worker_that_has_its_adapter_and_its_digest_goes_along() -> None:
     one = Adapter("one", "a" * 32)
     async with fleet_of("a", "b") as (plane, poolers):
-        told = (LoadedAdapter(one, True),)
-        key = poolers[1].member.key
-        assert await plane.store.beat(key, EngineLoad(), draining=False, adapters=told)
+        await _tells(plane, poolers[1].member, one)
         assert (plane.adapters.find_pooling("one"), plane.adapters.find("one")) == (one, None)
         assert plane.adapters.all() == [one]
         for turn in range(4):
@@ -291,6 +289,45 @@ async def test_where_no_worker_that_pools_has_the_adapter_nobody_gets_the_prompt
         with pytest.raises(NoWorker, match="no prefill worker that takes new work has the adapter"):
             await collect(plane, structs.replace(wanted(), adapter=Adapter("one", "a" * 32)))
         assert _asked(poolers[0]) == []
+
+
+async def test_what_decode_workers_have_by_a_name_is_no_matter_of_a_pooled_prompt() -> None:
+    one, newer = Adapter("one", "a" * 32), Adapter("one", "b" * 32)
+    async with fleet_of("a") as (plane, poolers), FakeDecodeWorker() as decode:
+        await plane.store.join(decode.member())
+        await _tells(plane, poolers[0].member, one)
+        await _tells(plane, decode.member(), newer)
+        await until(lambda: plane.adapters.find("one") == newer)
+        await collect(plane, structs.replace(wanted("r1"), adapter=one))
+        await plane.store.leave(decode.member().key)
+        assert (plane.adapters.find("one"), plane.adapters.offered("one")) == (newer, None)
+        await collect(plane, structs.replace(wanted("r2"), adapter=one))
+        assert [each.request.adapter for each in _asked(poolers[0])] == [one.digest] * 2
+
+
+async def test_a_prompt_is_pooled_by_what_its_adapters_name_stands_for_when_it_is_sent() -> None:
+    one, newer = Adapter("one", "a" * 32), Adapter("one", "b" * 32)
+    async with fleet_of("a") as (plane, poolers):
+        await _tells(plane, poolers[0].member, newer)
+        await collect(plane, structs.replace(wanted(), adapter=one))
+        assert [each.request.adapter for each in _asked(poolers[0])] == [newer.digest]
+
+
+async def test_a_name_whose_workers_that_pool_have_left_is_still_a_model() -> None:
+    one = Adapter("one", "a" * 32)
+    async with fleet_of("a", "b") as (plane, poolers):
+        await _tells(plane, poolers[0].member, one)
+        assert plane.adapters.all() == [one]
+        await plane.store.leave(poolers[0].member.key)
+        assert plane.adapters.find_pooling("one") == one
+        assert plane.adapters.offered("one", is_pooled=True) is None
+        assert (plane.adapters.find("one"), plane.adapters.all()) == (None, [one])
+
+
+async def _tells(plane: FleetPlane, member: Member, adapter: Adapter) -> None:
+    """The worker's next beat."""
+    told = (LoadedAdapter(adapter, True),)
+    assert await plane.store.beat(member.key, EngineLoad(), draining=False, adapters=told)
 
 
 def _asked(pooler: Pooler) -> list[Submit]:

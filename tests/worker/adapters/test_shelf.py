@@ -18,6 +18,7 @@ from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.contract.messages import Frame
 from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
+from worker.adapters.lost import MAX_LOOKS
 from worker.adapters.shelf import RETIRE_S, AdapterShelf
 
 
@@ -238,6 +239,54 @@ async def test_what_the_engine_has_lost_is_read_again(worker: PlayedWorker) -> N
     worker.shelf.heard(Frame(adapters=[news]))
     await worker.look_twice()
     assert worker.offered == before
+
+
+async def test_what_was_ordered_and_is_lost_is_tried_again_ever_more_rarely(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    digest = await worker.shelf.load("ordered", "deep/er")
+    worker.failure = "its files have given nothing"
+    worker.answer(digest)
+    assert "ordered" not in worker.offered
+    before = len(worker.told)
+    for num_looks in (1, 2, 4):
+        for _ in range(num_looks):
+            await worker.shelf.look()
+    assert len(worker.told) == before + 3
+    worker.failure = ""
+    for _ in range(8):
+        await worker.shelf.look()
+    assert worker.offered["ordered"] == digest
+    told = len(worker.told)
+    for _ in range(2 * MAX_LOOKS):
+        await worker.shelf.look()
+    assert len(worker.told) == told
+
+
+@pytest.mark.parametrize("ends", ["unloaded", "ordered anew", "its own files"])
+async def test_what_is_lost_is_not_tried_again_once_its_order_is_over(
+    worker: PlayedWorker, tmp_path: Path, ends: str
+) -> None:
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    save_adapter(tmp_path / "deep" / "other", CONFIG, seed=4)
+    digest = await worker.shelf.load("ordered", "deep/er")
+    worker.failure = "its files have given nothing"
+    worker.answer(digest)
+    worker.failure = ""
+    if ends == "unloaded":
+        assert not await worker.shelf.unload("ordered")
+    elif ends == "ordered anew":
+        await worker.shelf.load("ordered", "deep/other")
+    else:
+        save_adapter(tmp_path / "ordered", CONFIG, seed=5)
+        worker.failure = "still"
+        await worker.look_twice()
+        worker.failure = ""
+    after = worker.offered.get("ordered")
+    for _ in range(4):
+        await worker.shelf.look()
+    assert worker.offered.get("ordered") == after != digest
 
 
 async def test_storage_that_does_not_answer_holds_no_order_up_for_long(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.engine.sampling.grammars.grammar_engine import (
     schema_grammar,
     text_tokenizer,
 )
+from tests.engine.step.engine_scenario import VirtualClock
 
 YES = choice_grammar(["yes"], param="c")
 NO = choice_grammar(["no"], param="c")
@@ -199,16 +200,23 @@ def test_a_draft_is_never_walked_by_watchers() -> None:
 
 
 def test_for_how_long_a_grammar_is_compiled_is_known() -> None:
-    clock = ScriptedClock()
+    clock = VirtualClock()
     compiler = GrammarCompiler(grammar_tokenizer, clock=clock)
     assert compiler.under_way_s == 0.0
-    compiler._begun_s = 0.0
-    clock._now_s = 31.0
+    compiler._under_way = YES
+    for _ in range(30):
+        check_compiles(compiler)
+        clock.now_s += 1.0
     with pytest.raises(EngineBroken, match="not compiled in 30 s"):
         check_compiles(compiler)
-    compiler._begun_s = None
+    compiler._under_way = NO  # the next one
+    check_compiles(compiler)
+    clock.now_s += 100.0  # the engine was stopped, and its threads with it
+    check_compiles(compiler)
+    compiler._under_way = None
     compiler.compile(YES).start()
     check_compiles(compiler)
+    assert compiler.under_way_s == 0.0
 
 
 def test_a_slow_row_of_a_job_ends_alone() -> None:

@@ -1,0 +1,47 @@
+"""Adapters that were offered and could not be read again: looked at anew, ever more rarely.
+
+lost -> due at the next look, then after 2, 4 ... MAX_LOOKS more -> offered again, or not wanted
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_LOOKS: Final = 64
+"""From one attempt to the next, at most: a look is a second."""
+
+
+@dataclass(slots=True)
+class _Lost:
+    path: str
+    wait: int = 1
+    num_left: int = 1
+
+
+class LostAdapters:
+    """Of one worker, by name. No more than it has offered."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, _Lost] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._lost
+
+    def note(self, name: str, path: str) -> None:
+        """Its files are below the root at `path`. One that is known waits as long as it did."""
+        self._lost.setdefault(name, _Lost(path))
+
+    def forget(self, name: str) -> None:
+        """It is offered again, or nobody wants it."""
+        self._lost.pop(name, None)
+
+    def look(self) -> list[tuple[str, str]]:
+        """Names and paths that are due at this look."""
+        due = list[tuple[str, str]]()
+        for name, lost in self._lost.items():
+            lost.num_left -= 1
+            if lost.num_left <= 0:
+                lost.wait = lost.num_left = min(2 * lost.wait, MAX_LOOKS)
+                due.append((name, lost.path))
+        return due
