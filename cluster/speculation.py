@@ -8,7 +8,14 @@ from cluster.errors import ConfigError
 
 HEADS: Final = "heads"
 """Layers of the model's own checkpoint that predict further tokens."""
-SPECULATION_WORDS = ("auto", "off", "ngram", HEADS)
+AUTO: Final = "auto"
+SPECULATION_WORDS = (AUTO, "off", "ngram", HEADS)
+
+
+def asks_for_own_layer(speculation: str, *, has_own: bool) -> bool:
+    """Whether the model's own layers guess. `has_own`: its checkpoint says that it has some; `auto`
+    takes them then, where they can be had."""
+    return speculation == HEADS or (speculation == AUTO and has_own)
 
 
 def draft_model_of(speculation: str) -> str | None:

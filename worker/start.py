@@ -16,7 +16,7 @@ from cluster.models.text.pooling import pooling_of_model
 from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
-from cluster.speculation import HEADS
+from cluster.speculation import AUTO, asks_for_own_layer
 from engine.contract.messages import LoadProgress, Ready
 from engine.contract.spec import (
     DraftSpec,
@@ -58,15 +58,18 @@ def spec_of(
         options=options.engine,
         pooling=_pooling_of(options, card),
         draft=_draft_spec(options, draft) if isinstance(draft, ModelCard) else None,
-        heads=_heads_spec(options, draft),
+        heads=_heads_spec(options, card, draft),
     )
 
 
-def _heads_spec(options: WorkerOptions, draft: ModelCard | HeadsCard | None) -> HeadsSpec | None:
+def _heads_spec(
+    options: WorkerOptions, card: ModelCard, draft: ModelCard | HeadsCard | None
+) -> HeadsSpec | None:
     if isinstance(draft, HeadsCard):
         return HeadsSpec(card=draft)
-    is_own = options.engine.speculation == HEADS and options.role is Role.DECODE
-    return HeadsSpec(card=None) if is_own else None
+    has_own = card.config.num_prediction_layers > 0
+    is_own = asks_for_own_layer(options.engine.speculation, has_own=has_own)
+    return HeadsSpec(card=None) if is_own and options.role is Role.DECODE else None
 
 
 def _draft_spec(options: WorkerOptions, card: ModelCard) -> DraftSpec:
@@ -170,6 +173,8 @@ def _speculation(spec: EngineSpec) -> str:
         return "none: it gives no answers"
     if spec.heads is not None:
         head = spec.heads.card
+        if head is None and spec.options.speculation == AUTO:
+            return "auto, with the model's own layer where it can be had"
         if head is None:
             return f"the model's own layer ({spec.weights.value}, {spec.dtype})"
         return f"{head.name} (head {head.weights_digest[:12]}, {spec.dtype})"

@@ -24,7 +24,13 @@ from engine.runner.model_runner import DraftHeads, Replica
 from engine.step.batch.step_work import Span
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import NOTHING, DraftProspect, SeenRows, Wanted
+from engine.step.drafters.drafter import (
+    NOTHING,
+    DraftProspect,
+    DraftTime,
+    SeenRows,
+    Wanted,
+)
 from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafting.drafter import Draft
 from engine.step.drafting.head_kv import HeadKv
@@ -59,15 +65,23 @@ class HeadsDrafter:
         self._num_ready = 0
         """Sequences that were found ready since `begin`."""
         self._num_failures = 0
-        self._took_s = 0.0
+        self._guess_s = self._read_s = 0.0
+        self._is_resting = False
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
         self._cost, self._least = cost, least
         self._guess_ms = self._price.token_ms(self._num_ready or max(1, num_decodes), cost)
         self._num_ready = 0
-        self._price.note_idle()
-        self._rates.fade()
+        self._fade()
+        if self._is_resting:
+            self._is_resting = False
+            self._rates.begin_anew()
+
+    def rest(self) -> None:
+        """See Drafter: states that come meanwhile are not kept, and it begins behind them."""
+        self._is_resting = True
+        self._fade()
 
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter. Of answers in a grammar it knows no masks."""
@@ -97,32 +111,35 @@ class HeadsDrafter:
             self._fail()
             return [Draft([], [], drafter=self.kind) for _ in wanted]
         finally:
-            self._took_s += self._clock() - began_s
+            self._guess_s += self._clock() - began_s
         return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
 
     def settle(self) -> None:
         """See Drafter: it reads where states come."""
 
-    def take_s(self) -> float:
+    def take_time(self) -> DraftTime:
         """See Drafter."""
-        took_s, self._took_s = self._took_s, 0.0
-        return took_s
+        time = DraftTime(self._guess_s, self._read_s)
+        self._guess_s = self._read_s = 0.0
+        return time
 
     def saw(self, rows: Ordered[SeenRows]) -> None:
         """See StatesReader."""
-        if self._is_out:
+        if self._is_resting or self._is_out:
             return
+        began_s = self._clock()
         try:
             self._take(self._heads.runner.states(), rows)
         except Exception:
             self._fail()
+        self._read_s += self._clock() - began_s
 
     @property
     def _is_out(self) -> bool:
         return self._num_failures >= MAX_FAILURES
 
     def _take(self, states: torch.Tensor, rows: Ordered[SeenRows]) -> None:
-        many = list[tuple[Sequence, HeadKv]]()
+        many, others = list[tuple[Sequence, HeadKv]](), list[tuple[Sequence, HeadKv]]()
         has_prompts = any(one.num_right > MOST_PENDING for one in rows)
         for one in rows:
             sequence, num_rows = one.sequence, one.num_right
@@ -134,8 +151,10 @@ class HeadsDrafter:
             kv.saw(own.clone() if is_small else own)  # else a prompt's states would stay with it
             if kv.num_pending > MOST_PENDING:
                 many.append((sequence, kv))
+            elif kv.num_pending > MOST_PENDING // 2:
+                others.append((sequence, kv))
         if many:
-            self._read(many)
+            self._read(many + others)  # a forward for each would cost more than their rows
 
     def _kv_of(self, sequence: Sequence, place: int) -> HeadKv:
         """As the state at `place` goes on with it, or begins anew."""
@@ -148,7 +167,6 @@ class HeadsDrafter:
 
     def _read(self, many: list[tuple[Sequence, HeadKv]]) -> None:
         """All but the last pair of each: its row says what comes next."""
-        began_s = self._clock()
         rows, states = list[ReadRow](), list[torch.Tensor]()
         for sequence, kv in many:
             row, own = self._next_row(sequence, kv, kv.num_pending - 1, 0)
@@ -158,7 +176,6 @@ class HeadsDrafter:
         self._heads.runner.forward(reading(rows, self._block_size, wants_logits=False), hidden)
         for row, (_, kv) in zip(rows, many, strict=True):
             kv.read(len(row.token_ids), self._block_size)
-        self._took_s += self._clock() - began_s
 
     def _next_row(
         self, sequence: Sequence, kv: HeadKv, num_pairs: int, num_guesses: int
@@ -218,6 +235,10 @@ class HeadsDrafter:
         for row, making in zip(rows, makings, strict=True):
             _kv(making).read(len(row.token_ids), self._block_size)
         return rows, output
+
+    def _fade(self) -> None:
+        self._price.note_idle()
+        self._rates.fade()
 
     def _fail(self) -> None:
         """Whatever was read is in doubt; requests go on without."""

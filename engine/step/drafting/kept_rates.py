@@ -18,10 +18,12 @@ _MOST = 0.98
 class SharedKeptRates:
     """Of all sequences of an engine."""
 
-    __slots__ = ("_kept", "_trials")
+    __slots__ = ("_kept", "_trials", "era")
 
     def __init__(self) -> None:
         self._kept = self._trials = 0.0
+        self.era = 0
+        """What a sequence saw in an older one is forgotten."""
 
     @property
     def rate(self) -> float:
@@ -39,14 +41,18 @@ class SharedKeptRates:
         self._trials *= _IDLE_FADE
         self._kept *= _IDLE_FADE
 
+    def begin_anew(self) -> None:
+        """Every sequence is as all are, from now on."""
+        self.era += 1
+
 
 class OwnKeptRates:
     """Of one sequence."""
 
-    __slots__ = ("_kept", "_shared", "_trials")
+    __slots__ = ("_era", "_kept", "_shared", "_trials")
 
     def __init__(self, shared: SharedKeptRates) -> None:
-        self._shared = shared
+        self._shared, self._era = shared, shared.era
         self._kept = self._trials = 0.0
 
     def note(self, num_tried: int, num_kept: int) -> None:
@@ -59,6 +65,9 @@ class OwnKeptRates:
 
     def fade(self) -> None:
         """A step without a draft of it."""
+        if self._era != self._shared.era:
+            self._era = self._shared.era
+            self._kept = self._trials = 0.0
         self._trials *= _IDLE_FADE
         self._kept *= _IDLE_FADE
 
