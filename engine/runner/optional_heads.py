@@ -58,11 +58,13 @@ def loaded(
     if not _is_optional(spec):
         return heads.load(decoder, context_tokens=context_tokens)
     if not decoder.has_alike_rows:
-        return _leave_out(f"the model's rows differ by batch ({decoder.kernel_set})")
+        _leave_out(f"the model's rows differ by batch ({decoder.kernel_set})")
+        return None
     try:
         return heads.load(decoder, context_tokens=context_tokens)
     except BadCheckpoint as error:  # many are written without it
-        return _leave_out(str(error))
+        _leave_out(str(error))
+        return None
 
 
 def _is_optional(spec: EngineSpec) -> bool:

@@ -37,7 +37,6 @@ from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.telling.draft_counts import VerifiedRows
 
-
 MOST_DRAFTED_STEPS = 48
 """In a row: after them one without drafts, which tells what these are compared with."""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from engine.contract.draft_numbers import DrafterKind
 from engine.step.drafters.drafter import NO_TIME, Drafter
-from engine.step.drafting.draft_account import DraftAccount, DraftAccounts
+from engine.step.drafting.draft_account import MOST_CREDIT, DraftAccount, DraftAccounts
 from engine.step.planning.step_cost import StepCost
 from engine.step.telling.draft_counts import VerifiedRows
+
+_LOST_CORE = MOST_CREDIT
+"""Plain steps: what took longer than so many beyond one lost its core, and counts as that."""
 
 
 class DrafterTaking:
@@ -50,6 +53,7 @@ class DrafterTaking:
         if verified is not None:
             own = [draft for draft in verified.drafts if draft.drafter is self.drafter.kind]
             num_kept = sum(draft.num_kept for draft in own)
-            spent_ms += added_ms * sum(draft.weight for draft in own) / verified.weight
+            counts_ms = min(added_ms, _LOST_CORE * plain_ms)
+            spent_ms += counts_ms * sum(draft.weight for draft in own) / verified.weight
         account.invest(1e3 * self._time.read_s / plain_ms)
         account.note(num_kept / max(1, self._num_decodes) - spent_ms / plain_ms)

@@ -1,4 +1,4 @@
-"""What a drafter saves, against all that it costs; whether it is asked at all. No clocks, no tokens.
+"""What a drafter saves, against all that it costs; whether it is asked at all. No clocks.
 
     asked     every step says what it has gained or cost, in plain steps; what is invested in later
               drafts is charged by and by
@@ -69,7 +69,7 @@ class DraftAccount:
 
 
 class DraftAccounts:
-    """Of one drafter, by how many sequences share a step: it may pay with one, and not with many."""
+    """Of one drafter, by how many sequences share a step: it may pay with one, and not with 16."""
 
     __slots__ = ("_by_size",)
 

@@ -17,20 +17,20 @@ _PATIENCE = 4
 class PacedGuesser:
     """Of one sequence."""
 
-    __slots__ = ("_guesser", "_in_vain", "_left")
+    __slots__ = ("_guesser", "_in_vain", "_waited")
 
     def __init__(self, guesser: Guesser) -> None:
         self._guesser = guesser
-        self._in_vain = self._left = 0
+        self._in_vain = self._waited = 0
 
     def guess(
         self, token_ids: Sequence[int], most: int, least: float, *, longest_wait: int
     ) -> Draft | None:
         """As of a Guesser; it is asked at once where `longest_wait` is 0."""
-        if min(self._left, longest_wait) > 0:
-            self._left -= 1
+        wait = min(self._in_vain // _PATIENCE, LONGEST_WAIT, longest_wait)
+        if self._waited < wait:
+            self._waited += 1
             return None
-        found = self._guesser.guess(token_ids, most, least)
+        found, self._waited = self._guesser.guess(token_ids, most, least), 0
         self._in_vain = 0 if found is not None else self._in_vain + 1
-        self._left = min(self._in_vain // _PATIENCE, LONGEST_WAIT)
         return found

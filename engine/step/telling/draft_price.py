@@ -48,11 +48,9 @@ class DraftPrice:
         self.ms = self.base_ms = 0.0
         """As expected before the first sample; 0 before the first plain step."""
 
-    def add(self, weight: float, added_ms: float) -> float:
-        """A step whose rows of drafts weighed so much took so much longer than one without. Returns
-        what of that counts."""
-        counts_ms = min(added_ms, _SURPRISE * (self.base_ms + self.ms * weight))
-        added_ms = max(0.0, counts_ms)
+    def add(self, weight: float, added_ms: float) -> None:
+        """A step whose rows of drafts weighed so much took so much longer than one without."""
+        added_ms = min(added_ms, _SURPRISE * (self.base_ms + self.ms * weight))
         self._fade(_DECAY)
         self._num += 1.0
         self._weight += weight
@@ -60,7 +58,6 @@ class DraftPrice:
         self._took += added_ms
         self._weight_took += weight * added_ms
         self._solve()
-        return counts_ms
 
     def note_plain(self, num_decodes: int, plain_ms: float, one_ms: float) -> None:
         """A step of so many decodes without drafts, which take `plain_ms`, and one alone

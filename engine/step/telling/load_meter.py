@@ -186,7 +186,8 @@ class StepCostMeter:
         where it took less than a plain step is expected to."""
         assert self.drafts is not None, "who verifies drafts has a price for them"
         added_ms = took_ms - self._taken.decodes_ms(verified.num_decodes)
-        return self.drafts.add(verified.weight, added_ms)
+        self.drafts.add(verified.weight, max(0.0, added_ms))
+        return added_ms
 
     def _note_tail(self, took_ms: float, expected_ms: float) -> None:
         is_slow = took_ms > self._tail * expected_ms > 0
