@@ -116,8 +116,7 @@ def test_a_drafter_that_does_not_pay_costs_its_credit_and_little_more(
     assert took_ms <= 1.02 * plain_ms + FIRST_CREDIT * step_ms + beyond_ms
 
 
-@pytest.mark.parametrize("num_seqs", [1, 16])
-@pytest.mark.parametrize("kind", ["heads", "model"])
+@pytest.mark.parametrize(("kind", "num_seqs"), [("heads", 1), ("heads", 16), ("model", 1)])
 def test_one_that_pays_goes_on(kind: str, num_seqs: int) -> None:
     clock = VirtualClock()
     replica = drafting(kind, RIGHT, clock, guess_ms=0.1)
