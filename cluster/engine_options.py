@@ -77,9 +77,10 @@ class EngineOptions:
         "auto",
         "guesses of coming tokens, verified several in a step: ngram (what followed the last "
         "tokens before, in prompt, answer or prediction), auto (the same where no text can change "
-        "by it, as on CPUs with native kernels, never on GPUs), off; heads (layers of the model's "
-        "own checkpoint that predict further tokens), a smaller model with the same tokenizer, as "
-        "--model takes one, or an EAGLE-3 checkpoint of this model, which guess beside ngram",
+        "by it, as on CPUs with native kernels, never on GPUs, and heads where the model has them "
+        "and one rank has room), off; heads (layers of the model's own checkpoint that predict "
+        "further tokens), a smaller model with the same tokenizer, as --model takes one, or an "
+        "EAGLE-3 checkpoint of this model, which guess beside ngram",
     )
     adapters: str | None = option(
         None,

@@ -10,7 +10,14 @@ HEADS: Final = "heads"
 """Layers of the model's own checkpoint that predict further tokens."""
 NGRAM: Final = "ngram"
 """Prompt lookup, and a client's prediction."""
-SPECULATION_WORDS = ("auto", "off", NGRAM, HEADS)
+AUTO: Final = "auto"
+SPECULATION_WORDS = (AUTO, "off", NGRAM, HEADS)
+
+
+def asks_for_own_layer(speculation: str, *, has_own: bool) -> bool:
+    """Whether the model's own layers guess. `has_own`: its checkpoint says that it has some; `auto`
+    takes them then, where they can be had."""
+    return speculation == HEADS or (speculation == AUTO and has_own)
 
 
 def draft_model_of(speculation: str) -> str | None:

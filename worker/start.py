@@ -18,7 +18,7 @@ from cluster.models.text.pooling import pooling_of_model
 from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
-from cluster.speculation import HEADS
+from cluster.speculation import AUTO, asks_for_own_layer
 from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.messages import LoadProgress, Ready
 from engine.contract.spec import (
@@ -61,17 +61,21 @@ def spec_of(
         options=options.engine,
         pooling=_pooling_of(options, card),
         draft=_draft_spec(options, draft) if isinstance(draft, ModelCard) else None,
-        heads=_heads_spec(options, draft),
+        heads=_heads_spec(options, card, draft),
     )
     if options.role is Role.PREFILL and head_in_blocks(spec) is None:
         return structs.replace(spec, heads=None)  # nobody would read what it makes
     return spec
 
 
-def _heads_spec(options: WorkerOptions, draft: ModelCard | HeadsCard | None) -> HeadsSpec | None:
+def _heads_spec(
+    options: WorkerOptions, card: ModelCard, draft: ModelCard | HeadsCard | None
+) -> HeadsSpec | None:
     if isinstance(draft, HeadsCard):
         return HeadsSpec(card=draft)
-    return HeadsSpec(card=None) if options.engine.speculation == HEADS else None
+    has_own = card.config.num_prediction_layers > 0
+    is_own = asks_for_own_layer(options.engine.speculation, has_own=has_own)
+    return HeadsSpec(card=None) if is_own else None
 
 
 def _draft_spec(options: WorkerOptions, card: ModelCard) -> DraftSpec:
@@ -182,6 +186,8 @@ def _speculation(spec: EngineSpec) -> str:
 
 
 def _head_in_words(spec: EngineSpec, head: HeadsCard | None) -> str:
+    if head is None and spec.options.speculation == AUTO:
+        return "auto, with the model's own layer where it can be had"
     is_handed_over = head_in_blocks(spec) is not None
     where = "handed over with its blocks" if is_handed_over else "not handed over"
     if head is None:

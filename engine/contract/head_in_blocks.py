@@ -4,8 +4,9 @@
 
 So they are cached, digested and handed over with the block, and whoever reads it has the same head:
 its identity is part of the pairing. Where that cannot be, the head has a pool of its own and begins
-cold behind cached blocks and handoffs: in a group of ranks, which share a block by KV heads, and
-where its keys and values have another shape than the model's. No torch.
+cold behind cached blocks and handoffs: in a group of ranks, which share a block by KV heads, where
+its keys and values have another shape than the model's, and where nobody asked for it by name, as a
+worker without room leaves it out and pairs all the same. No torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from cluster.kv_shape import KvShape
 from cluster.models.heads.prediction import with_prediction_layer
+from cluster.speculation import AUTO
 from engine.contract.spec import EngineSpec
 
 MARK_BYTES = 8
@@ -44,7 +46,7 @@ def head_in_blocks(spec: EngineSpec) -> HeadInBlocks | None:
     config, card = spec.card.config, spec.heads.card
     kept = replace(config.kv_shape, num_layers=1)
     if card is None:
-        if not config.num_prediction_layers:
+        if not config.num_prediction_layers or spec.options.speculation == AUTO:
             return None
         shape = replace(with_prediction_layer(config).kv_shape, num_layers=1)
         hidden_size, kind = config.hidden_size, "own-layer"

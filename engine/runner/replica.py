@@ -27,10 +27,11 @@ from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.pooled_head import PooledHead
 from engine.model.weights.open_checkpoint import fitted_split
+from engine.runner import optional_heads
 from engine.runner.adapters import AdapterRanks, OwnAdapters, room_for_adapters
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
-from engine.runner.draft_heads import heads_size, states_left
+from engine.runner.draft_heads import states_left
 from engine.runner.draft_model import DraftSize
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
@@ -108,8 +109,7 @@ def load_part(
     weights = weights_on(device, spec)
     split = fitted_split(spec.card, portion.split_of(spec.card.config), weights)
     draft = DraftSize.of(spec, portion, device)
-    heads = heads_size(spec, portion, device)
-    size = ReplicaSize.of(spec, portion, split, device, draft or heads)
+    heads, size = optional_heads.sized(spec, portion, split, device, weights=weights, draft=draft)
     budget = plan_memory(size.memory_request(spec, weights))
     beside_torch = bytes_beside_torch(device) if size.has_gpu_in_group else 0
     decoder = Decoder.load(
@@ -130,7 +130,8 @@ def load_part(
     loaded_heads = None
     if heads is not None:
         phases("load head", 0.0)
-        loaded_heads = heads.load(decoder, context_tokens=size.context_tokens)
+        context_tokens = size.context_tokens
+        loaded_heads = optional_heads.loaded(spec, heads, decoder, context_tokens=context_tokens)
     portion.await_others()
     size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
     phases("allocate KV pool", 0.0)

@@ -6,7 +6,8 @@
     bias          l + b
     ban           -inf                         ends of the text before `min_tokens`
 
-Everything is derived from the row's own tokens at every step: no state is kept between steps.
+Everything follows from the row's own tokens: what is kept between steps (seen_tokens.py) are their
+counts, which need not be taken anew.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import torch
 
 from cluster.sampling import SamplingParams
+from engine.sampling.seen_tokens import SeenTokens
 
 
 class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -32,7 +34,11 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Prompt and generated tokens, as far as they were read."""
     num_prompt: int
     num_ahead: int = 0
-    """Tokens of this choice behind `token_ids` that are chosen, but not read yet."""
+    """Tokens of this choice behind `token_ids` that are chosen, but not read yet, or guessed."""
+    ahead: Sequence[int] = ()
+    """Those that are guessed, all of them: the row is drawn as if they were known."""
+    seen: SeenTokens | None = None
+    """Counts of `token_ids` that their sequence keeps; None: they are counted for this row."""
     allowed: torch.Tensor | None = None
     """Tokens that may come, int32 words on the host (kernels/reference/mask_logits.py); None: any.
     The same for all choices that share a row."""
@@ -44,8 +50,8 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def num_generated(self) -> int:
-        """Tokens that this choice has already."""
-        return len(self.token_ids) - self.num_prompt
+        """Tokens that this choice has already, guessed ones included."""
+        return len(self.token_ids) - self.num_prompt + len(self.ahead)
 
     @property
     def is_adjusted(self) -> bool:
@@ -86,7 +92,7 @@ def adjust(logits: torch.Tensor, row: SamplingRow) -> None:
     """Penalties and bias of one row, in place. `logits` is float32 [vocab_size]."""
     params = row.params
     if params.repetition_penalty != 1.0:
-        _penalize_repetition(logits, row.token_ids, params.repetition_penalty)
+        _penalize_repetition(logits, row)
     if params.presence_penalty or params.frequency_penalty:
         _penalize_generated(logits, row)
     if params.logit_bias:
@@ -100,17 +106,21 @@ def ban_ends(logits: torch.Tensor, row: SamplingRow, eos_token_ids: Sequence[int
     logits[_on(logits, np.fromiter(ends, np.int64))] = -torch.inf
 
 
-def _penalize_repetition(logits: torch.Tensor, seen: Sequence[int], penalty: float) -> None:
-    token_ids = _on(logits, np.unique(np.array(seen, dtype=np.int64)))
+def _penalize_repetition(logits: torch.Tensor, row: SamplingRow) -> None:
+    ids, _ = _seen(row).text.of(row.token_ids, row.ahead)
+    token_ids, penalty = _on(logits, ids), row.params.repetition_penalty
     values = logits[token_ids]
     logits[token_ids] = torch.where(values > 0, values / penalty, values * penalty)
 
 
 def _penalize_generated(logits: torch.Tensor, row: SamplingRow) -> None:
-    generated = np.array(row.token_ids[row.num_prompt :], dtype=np.int64)
-    unique, counts = np.unique(generated, return_counts=True)
+    ids, counts = _seen(row).answer.of(row.token_ids, row.ahead)
     penalties = row.params.presence_penalty + row.params.frequency_penalty * counts
-    logits[_on(logits, unique)] -= _on(logits, penalties.astype(np.float32))
+    logits[_on(logits, ids)] -= _on(logits, penalties.astype(np.float32))
+
+
+def _seen(row: SamplingRow) -> SeenTokens:
+    return SeenTokens(row.num_prompt) if row.seen is None else row.seen
 
 
 def _on(logits: torch.Tensor, values: npt.NDArray[np.generic]) -> torch.Tensor:

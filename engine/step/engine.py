@@ -27,6 +27,7 @@ from engine.step.adapting import Adapting
 from engine.step.batch.builder import BatchBuilder
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
+from engine.step.draft_meter import DraftMeter
 from engine.step.drafting.drafter import MakeDrafter
 from engine.step.inspection import Inspector
 from engine.step.launches import Launches
@@ -101,6 +102,7 @@ class Engine:
         )
         self._commands = self._commands_of(replica)
         self._verification = Verification(self.placement, self.table, self._token_choice)
+        self._draft_meter = DraftMeter(self._speculation, self._verification, self._meter, clock)
         self._computation = self._computation_of(replica)
         self._launches = self._launches_of(replica)
         self.load = LoadReport(
@@ -274,12 +276,7 @@ class Engine:
         is_ahead = self._is_ahead  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
-        if self._speculation is not None and (guess_s := self._speculation.take_s()):
-            self._meter.guessed(guess_s)
-            self._verification.counts.note_guessing(guess_s)
-        verified = self._verification.take_last() if plan.drafts else None
-        if verified is not None:
-            self._meter.end_drafted(self._clock(), has_work=work_left, verified=verified)
+        if self._draft_meter.has_measured(plan, has_work=work_left):
             return
         self._meter.end(
             self._clock(),

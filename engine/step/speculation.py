@@ -26,6 +26,7 @@ from engine.step.drafters.drafter import (
     StatesReader,
     Wanted,
 )
+from engine.step.drafters.drafter_taking import DrafterTaking
 from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
@@ -36,17 +37,28 @@ from engine.step.planning.step_cost import StepCost
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
+from engine.step.telling.draft_counts import VerifiedRows
+
+MOST_DRAFTED_STEPS = 48
+"""In a row: after them one without drafts, which tells what these are compared with."""
 
 
 class Speculation:
     """The drafters of one engine: of each sequence one guesses for the step that is planned."""
 
-    def __init__(self, drafters: Ordered[Drafter], shapes: DraftShapes | None = None) -> None:
+    def __init__(
+        self, drafters: Ordered[Drafter], shapes: DraftShapes | None = None, *, clock: Clock
+    ) -> None:
         """`shapes`: of steps with drafts; None: any."""
         self._drafters = drafters
         self._shapes, self._longest = shapes, MAX_DRAFT_TOKENS
+        self._clock = clock
+        self._takings = [DrafterTaking(drafter) for drafter in drafters]
+        self._asked: list[DrafterTaking] = []
         self._chosen: dict[SequenceKey, Drafter] = {}
         self._cost, self._num_decodes = StepCost(), 0
+        self._num_drafted = 0
+        """Steps with drafts since the last one without."""
 
     def begin(self, cost: StepCost, num_decodes: int) -> None:
         """A step of so many decodes is planned: older guesses are forgotten, and new ones go as far
@@ -56,21 +68,23 @@ class Speculation:
         if self._shapes is not None:
             self._longest = min(MAX_DRAFT_TOKENS, self._shapes.max_draft_tokens(num_decodes))
         least = least_chance(cost, num_decodes)
-        for drafter in self._drafters:
-            drafter.begin(cost, num_decodes, least)
+        self._asked = [one for one in self._takings if one.begin(cost, num_decodes, least)]
 
     def prospect(self, request: Request, sequence: Sequence) -> DraftProspect:
-        """What a draft is worth, where the sequence decodes."""
-        if sequence.life.state is not SequenceState.DECODING:
+        """What a draft is worth, where the sequence decodes by itself."""
+        if sequence.life.state is not SequenceState.DECODING or request.params.beams is not None:
             return NOTHING
         most = min(request.params.max_tokens - sequence.num_generated - 1, self._longest)
-        if most <= 0:
+        if most <= 0 or self._num_drafted >= MOST_DRAFTED_STEPS:
             return NOTHING
         best = NOTHING
-        for drafter in self._drafters:
-            found = drafter.prospect(request, sequence, most)
+        for one in self._asked:
+            began_s = self._clock() if one.has_accounts else 0.0
+            found = one.drafter.prospect(request, sequence, most)
+            if one.has_accounts:
+                one.asking_s += self._clock() - began_s
             if found.chances and self._is_better(found, best, sequence):
-                best, self._chosen[sequence.key] = found, drafter
+                best, self._chosen[sequence.key] = found, one.drafter
         return best
 
     def drafts(self, wanted: Ordered[Wanted]) -> list[Draft]:
@@ -85,12 +99,21 @@ class Speculation:
 
     def settle(self) -> None:
         """Drafts of a step without prompts are made: see Drafter."""
-        for drafter in self._drafters:
-            drafter.settle()
+        for one in self._asked:
+            one.drafter.settle()
 
     def take_s(self) -> float:
-        """Seconds that guessing took since this was last asked."""
-        return sum(drafter.take_s() for drafter in self._drafters)
+        """Seconds that guessing took in this step."""
+        return sum(one.take_s() for one in self._asked)
+
+    def note(self, verified: VerifiedRows | None, added_ms: float) -> None:
+        """The step is over, and `take_s` was asked: what came of its drafts, and the ms by which it
+        took longer than one without. None: it had none."""
+        self._num_drafted = 0 if verified is None else self._num_drafted + 1
+        plain_ms = self._cost.decodes_ms(max(1, self._num_decodes))
+        if plain_ms > 0.0:
+            for one in self._asked:
+                one.note(verified, added_ms, plain_ms)
 
     @property
     def states_reader(self) -> StatesReader | None:
@@ -121,11 +144,11 @@ def speculation_of(
     draft_model_of(options.speculation)  # refuses what there is no drafter for
     if make_drafter is not None:
         drafters = _drafters(replica, options, make_drafter, clock)
-        return Speculation(drafters, replica.draft_shapes)
+        return Speculation(drafters, replica.draft_shapes, clock=clock)
     why_not = why_none(replica, options)
     if why_not is None:
         drafters = _drafters(replica, options, prompt_lookup(), clock)
-        return Speculation(drafters, replica.draft_shapes)
+        return Speculation(drafters, replica.draft_shapes, clock=clock)
     if options.speculation not in ("auto", "off"):
         raise ConfigError(
             f"speculation is {options.speculation}, which this engine cannot do without changing "

@@ -159,7 +159,7 @@ class StepPlanner:
                     self._admit(request, sequence, admissions[sequence.key])
 
     def _begin_guesses(self, cost: StepCost) -> Callable[[Request, Sequence], DraftProspect]:
-        if self._speculation is None or self._table.num_searches:
+        if self._speculation is None:
             return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
         return self._speculation.prospect

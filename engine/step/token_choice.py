@@ -170,6 +170,7 @@ class TokenChoice:
                 choice=choice,
                 token_ids=sequence.token_ids,
                 num_prompt=sequence.num_prompt,
+                seen=sequence.seen,
                 allowed=allowed,
             )
             for choice in choices

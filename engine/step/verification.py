@@ -24,8 +24,11 @@ from engine.step.placement import Placement
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
-from engine.step.telling.draft_counts import DraftCounts, VerifiedRows
+from engine.step.telling.draft_counts import DraftCounts, VerifiedDraft, VerifiedRows
 from engine.step.token_choice import TokenChoice
+
+_Placed = tuple[int, Span]
+"""With the first of its rows."""
 
 
 class Verification:
@@ -53,24 +56,37 @@ class Verification:
 
         Returns how many tokens were given.
         """
-        rows = self._rows(spans, held)
+        placed, num_searched = _placed(spans), 0
+        if self._table.num_searches:
+            placed, num_searched = self._advance_searches(logits, placed)
+        rows = [
+            [] if span.sequence in held else self._rows_of(span, first) for first, span in placed
+        ]
         drawn = iter(self._token_choice.draw(logits, [row for group in rows for row in group]))
-        drafts = [(len(span.draft), span.sequence.num_computed) for span in spans if span.draft]
+        drafts = list[VerifiedDraft]()
         given = [
-            self._give(span, [next(drawn) for _ in group])
-            for span, group in zip(spans, rows, strict=True)
+            self._give(span, [next(drawn) for _ in group], drafts)
+            for (_, span), group in zip(placed, rows, strict=True)
         ]
         self.counts.note_step(given)
-        self._last = VerifiedRows(len(spans), sum(given), drafts)
-        return sum(given)
+        num_given = sum(given) + num_searched
+        self._last = VerifiedRows(len(spans), num_given, drafts)
+        return num_given
 
-    def _rows(self, spans: Ordered[Span], held: AbstractSet[Sequence]) -> list[list[SamplingRow]]:
-        """Of each span."""
-        rows, first = list[list[SamplingRow]](), 0
-        for span in spans:
-            rows.append([] if span.sequence in held else self._rows_of(span, first))
-            first += span.num_tokens
-        return rows
+    def _advance_searches(
+        self, logits: torch.Tensor, placed: list[_Placed]
+    ) -> tuple[list[_Placed], int]:
+        """Beams have one row each, beside the drafts of others. Returns who is left, and how many
+        of their rows could be used."""
+        own, others = list[_Placed](), list[_Placed]()
+        for first, span in placed:
+            request = self._table.get(span.sequence.request_id)
+            searches = request is not None and request.params.beams is not None
+            (own if searches else others).append((first, span))
+        for _, span in own:
+            self._placement.record(span.sequence, span.end)
+        rows, beams = [first for first, _ in own], [span.sequence for _, span in own]
+        return others, self._token_choice.advance(logits[rows], beams) if own else 0
 
     def _rows_of(self, span: Span, first: int) -> list[SamplingRow]:
         sequence = span.sequence
@@ -87,8 +103,15 @@ class Verification:
             for place, mask in enumerate(allowed)
         ]
 
-    def _give(self, span: Span, drawn: Ordered[GeneratedToken | None]) -> int:
-        """Returns how many of them the sequence got."""
+    def _give(
+        self,
+        span: Span,
+        drawn: Ordered[GeneratedToken | None],
+        drafts: list[VerifiedDraft],
+    ) -> int:
+        """Returns how many of them the sequence got; `drafts` gets what became of its draft."""
+        if span.draft:
+            drafts.append(verified := VerifiedDraft.of(span))
         sequence, draft = span.sequence, span.draft
         request = self._table.get(sequence.request_id)
         if request is None:
@@ -110,10 +133,19 @@ class Verification:
             if not is_kept or sequence.life.is_over:
                 break
         if draft:
+            verified.num_kept = num_kept
             self.counts.note(span.drafter, len(draft), num_kept)
             if not sequence.life.is_over:
                 self._placement.give_back_unused(sequence)
         return num_given
+
+
+def _placed(spans: Ordered[Span]) -> list[_Placed]:
+    placed, first = list[_Placed](), 0
+    for span in spans:
+        placed.append((first, span))
+        first += span.num_tokens
+    return placed
 
 
 def _row(
@@ -121,22 +153,14 @@ def _row(
 ) -> SamplingRow:
     """Of the token after the first `place` of the draft, as if these were known."""
     sequence = span.sequence
-    row = SamplingRow(
+    return SamplingRow(
         logit_row=logit_row,
         params=request.params,
         choice=sequence.choice,
         token_ids=sequence.token_ids,
         num_prompt=sequence.num_prompt,
         num_ahead=place,
-        allowed=allowed,
-    )
-    if place == 0 or not (row.is_adjusted or row.bans_ends):
-        return row
-    return SamplingRow(
-        logit_row=logit_row,
-        params=request.params,
-        choice=sequence.choice,
-        token_ids=[*sequence.token_ids, *span.draft[:place]],
-        num_prompt=sequence.num_prompt,
+        ahead=span.draft[:place],
+        seen=sequence.seen,
         allowed=allowed,
     )

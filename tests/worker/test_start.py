@@ -134,6 +134,27 @@ def test_a_draft_model_has_the_precision_that_was_asked_for() -> None:
     assert facts_of(plain, ready_with(WeightFormat.FULL), metrics_port=0)["speculation"] == "auto"
 
 
+@pytest.mark.parametrize(
+    ("speculation", "role", "num_layers", "has_head"),
+    [
+        ("auto", Role.DECODE, 1, True),
+        ("auto", Role.DECODE, 0, False),
+        ("auto", Role.PREFILL, 1, False),
+        ("heads", Role.DECODE, 0, True),  # refused where it is loaded, by name
+        ("ngram", Role.DECODE, 1, False),
+        ("off", Role.DECODE, 1, False),
+    ],
+)
+def test_auto_asks_for_the_models_own_layer_where_its_checkpoint_has_one(
+    speculation: str, role: Role, num_layers: int, has_head: bool
+) -> None:
+    options = options_for(role, engine=EngineOptions(speculation=speculation))
+    card = tiny_card()
+    card = replace(card, config=replace(card.config, num_prediction_layers=num_layers))
+    spec = spec_of(options, card, WorkerKey("w", "1"))
+    assert (spec.heads is not None) is has_head
+
+
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_the_fleet_is_told_whether_what_a_worker_served_can_be_found_there(
     prefix_cache: bool,

@@ -48,21 +48,16 @@ class Making:
 
     def row(self, logit_row: int) -> SamplingRow:
         """Of the next guess, as if the ones before it were known."""
-        row = self._row(logit_row, self.sequence.token_ids, len(self.guesses))
-        if not self.guesses or not (row.is_adjusted or row.bans_ends):
-            return row
-        return self._row(logit_row, [*self.sequence.token_ids, *self.guesses], 0)
-
-    def _row(self, logit_row: int, token_ids: Ordered[int], num_ahead: int) -> SamplingRow:
-        place = len(self.guesses)
         return SamplingRow(
             logit_row=logit_row,
             params=self.params,
             choice=self.sequence.choice,
-            token_ids=token_ids,
+            token_ids=self.sequence.token_ids,
             num_prompt=self.sequence.num_prompt,
-            num_ahead=num_ahead,
-            allowed=self.masks[place] if place < len(self.masks) else None,
+            num_ahead=len(self.guesses),
+            ahead=tuple(self.guesses),
+            seen=self.sequence.seen,
+            allowed=self.masks[len(self.guesses)] if len(self.guesses) < len(self.masks) else None,
         )
 
 

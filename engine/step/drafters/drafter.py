@@ -1,6 +1,7 @@
 """What guesses coming tokens for an engine: asked before a plan, and told what the plan wants.
 
     begin -> prospect of each sequence -> the plan -> draft, of those that it wants -> settle
+    rest     a step without it: engine/step/drafting/draft_account.py says when
 
 Chances and prices come first, so that the plan can choose; tokens may be made afterwards, where
 making them costs something.
@@ -30,7 +31,22 @@ class DraftProspect(msgspec.Struct, frozen=True, gc=False):
     """What making one of its tokens takes, beside what verifying it does."""
 
 
+class DraftTime(msgspec.Struct, frozen=True, gc=False):
+    """Seconds that a drafter has taken."""
+
+    guess_s: float = 0.0
+    """For drafts."""
+    read_s: float = 0.0
+    """For what makes later ones possible."""
+
+    @property
+    def all_s(self) -> float:
+        """Of both."""
+        return self.guess_s + self.read_s
+
+
 NOTHING = DraftProspect()
+NO_TIME = DraftTime()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,10 @@ class Drafter(Protocol):
         """A step of so many decodes is planned: what was guessed before is forgotten. Rows with a
         chance under `least` would not be verified."""
 
+    def rest(self) -> None:
+        """As `begin`, of a step without it: it is asked nothing, and does nothing for later ones.
+        What it knew of sequences may be out of date when it is asked again."""
+
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """Of a sequence that decodes, of at most `most` tokens; without chances: it cannot be
         drafted for now."""
@@ -88,5 +108,5 @@ class Drafter(Protocol):
         """The step has no prompts, and its drafts are made: time for what makes later ones
         possible, in bounds."""
 
-    def take_s(self) -> float:
-        """Seconds that `draft` and `settle` took since this was last asked."""
+    def take_time(self) -> DraftTime:
+        """Of `draft` and `settle`, and `saw` of a StatesReader, since this was last asked."""

@@ -38,7 +38,8 @@ class HeadReader:
     def take(self, rows: Ordered[SeenRows]) -> list[Sequence]:
         """Keeps the states of a step that was computed last. Returns whose pairs are to be read
         now."""
-        states, found = self._heads.runner.states(), list[Sequence]()
+        states = self._heads.runner.states()
+        found, others = list[Sequence](), list[Sequence]()
         has_prompts = any(one.num_right > MOST_PENDING for one in rows)
         for one in rows:
             sequence, num_rows = one.sequence, one.num_right
@@ -50,7 +51,9 @@ class HeadReader:
             kv.saw(own.clone() if is_small else own)  # else a prompt's states would stay with it
             if kv.num_pending > MOST_PENDING or self._is_due(kv, one):
                 found.append(sequence)
-        return found
+            elif kv.num_pending > MOST_PENDING // 2:
+                others.append(sequence)
+        return found + others if found else found  # a forward for each would cost more than rows
 
     def find(self, sequence: Sequence) -> HeadKv | None:
         """Of a sequence that begins to decode with what its blocks have; None: they have nothing,

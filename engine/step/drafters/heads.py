@@ -24,7 +24,13 @@ from engine.runner.model_runner import DraftHeads, Replica
 from engine.step.batch.step_work import Span
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import NOTHING, DraftProspect, SeenRows, Wanted
+from engine.step.drafters.drafter import (
+    NOTHING,
+    DraftProspect,
+    DraftTime,
+    SeenRows,
+    Wanted,
+)
 from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafters.head_reader import HeadReader
 from engine.step.drafting.drafter import Draft
@@ -59,15 +65,23 @@ class HeadsDrafter:
         self._num_ready = 0
         """Sequences that were found ready since `begin`."""
         self._num_failures = 0
-        self._took_s = 0.0
+        self._guess_s = self._read_s = 0.0
+        self._is_resting = False
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
         self._cost, self._least = cost, least
         self._guess_ms = self._price.token_ms(self._num_ready or max(1, num_decodes), cost)
         self._num_ready = 0
-        self._price.note_idle()
-        self._rates.fade()
+        self._fade()
+        if self._is_resting:
+            self._is_resting = False
+            self._rates.begin_anew()
+
+    def rest(self) -> None:
+        """See Drafter: states that come meanwhile are not kept, and it begins behind them."""
+        self._is_resting = True
+        self._fade()
 
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter."""
@@ -99,28 +113,29 @@ class HeadsDrafter:
             self._fail()
             return [Draft([], [], drafter=self.kind) for _ in wanted]
         finally:
-            self._took_s += self._clock() - began_s
+            self._guess_s += self._clock() - began_s
         return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
 
     def settle(self) -> None:
         """See Drafter: it reads where states come."""
 
-    def take_s(self) -> float:
+    def take_time(self) -> DraftTime:
         """See Drafter."""
-        took_s, self._took_s = self._took_s, 0.0
-        return took_s
+        time = DraftTime(self._guess_s, self._read_s)
+        self._guess_s = self._read_s = 0.0
+        return time
 
     def saw(self, rows: Ordered[SeenRows]) -> None:
         """See StatesReader."""
-        if self._is_out:
+        if self._is_resting or self._is_out:
             return
+        began_s = self._clock()
         try:
             if due := self._reader.take(rows):
-                began_s = self._clock()
                 self._reader.read(due)
-                self._took_s += self._clock() - began_s
         except Exception:
             self._fail()
+        self._read_s += self._clock() - began_s
 
     @property
     def _is_out(self) -> bool:
@@ -175,6 +190,10 @@ class HeadsDrafter:
         for row, making in zip(rows, makings, strict=True):
             _kv(making).read(len(row.token_ids))
         return rows, output
+
+    def _fade(self) -> None:
+        self._price.note_idle()
+        self._rates.fade()
 
     def _fail(self) -> None:
         """Whatever was read is in doubt; requests go on without."""

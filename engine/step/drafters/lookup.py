@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence as Ordered
 
 from engine.contract.draft_numbers import DrafterKind
-from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
+from engine.step.drafters.drafter import NO_TIME, NOTHING, DraftProspect, DraftTime, Wanted
 from engine.step.drafting.drafter import Draft, MakeDrafter
 from engine.step.drafting.hit_rates import SharedRates
+from engine.step.drafting.paced_guesser import PacedGuesser
 from engine.step.drafting.prompt_lookup import PromptLookup
 from engine.step.grammar_drafts import held_to_grammar
 from engine.step.planning.plan import SequenceKey
 from engine.step.planning.step_cost import StepCost
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
+
+_PER_WAIT = 2
+"""Sequences in a step, for each step that one of them may wait: with one stream a look is nothing
+beside the step, with sixteen all looks are a fiftieth of it."""
 
 
 class LookupDrafter:
@@ -24,20 +29,25 @@ class LookupDrafter:
     def __init__(self, make: MakeDrafter) -> None:
         self._make = make
         self._guesses: dict[SequenceKey, Draft] = {}
-        self._least = 0.0
+        self._least, self._longest_wait = 0.0, 0
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
         self._guesses.clear()
-        self._least = least
+        self._least, self._longest_wait = least, num_decodes // _PER_WAIT
+
+    def rest(self) -> None:
+        """See Drafter: what comes meanwhile is taken later, at once."""
+        self._guesses.clear()
 
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter."""
         guesser = sequence.guesser
         if guesser is None:
-            guesser = self._make(sequence.num_prompt, request.body.prediction)
+            guesser = PacedGuesser(self._make(sequence.num_prompt, request.body.prediction))
             sequence.guesser = guesser
-        guess = guesser.guess(sequence.token_ids, most, self._least)
+        wait = self._longest_wait if request.grammar is None else 0
+        guess = guesser.guess(sequence.token_ids, most, self._least, longest_wait=wait)
         if request.grammar is not None:
             guess = held_to_grammar(guess, sequence, most)
         if guess is None:
@@ -52,9 +62,9 @@ class LookupDrafter:
     def settle(self) -> None:
         """See Drafter."""
 
-    def take_s(self) -> float:
+    def take_time(self) -> DraftTime:
         """See Drafter: what looking up takes is too little to be counted."""
-        return 0.0
+        return NO_TIME
 
 
 def prompt_lookup() -> MakeDrafter:

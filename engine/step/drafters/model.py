@@ -21,7 +21,7 @@ from engine.contract.draft_numbers import DrafterKind
 from engine.runner.model_runner import DraftModel, Replica
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
+from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime, Wanted
 from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafting.draft_kv import DraftKv
 from engine.step.drafting.drafter import Draft
@@ -71,7 +71,8 @@ class ModelDrafter:
         """Sequences that were found ready since `begin`, and tokens that those lack."""
         self._behind: list[tuple[Sequence, DraftKv]] = []
         self._num_failures = 0
-        self._took_s = 0.0
+        self._guess_s = self._read_s = 0.0
+        self._is_resting = False
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
@@ -79,8 +80,16 @@ class ModelDrafter:
         self._guess_ms = self._price.token_ms(self._num_ready or max(1, num_decodes), cost)
         self._num_ready = self._lag_tokens = 0
         self._behind.clear()
-        self._price.note_idle()
-        self._rates.fade()
+        self._fade()
+        if self._is_resting:
+            self._is_resting = False
+            self._rates.begin_anew()
+
+    def rest(self) -> None:
+        """See Drafter."""
+        self._is_resting = True
+        self._behind.clear()
+        self._fade()
 
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter. Of answers in a grammar it knows no masks."""
@@ -117,7 +126,7 @@ class ModelDrafter:
             self._fail()
             return [Draft([], [], drafter=self.kind) for _ in wanted]
         finally:
-            self._took_s += self._clock() - began_s
+            self._guess_s += self._clock() - began_s
         return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
 
     def settle(self) -> None:
@@ -132,14 +141,19 @@ class ModelDrafter:
             num_tokens = 0
         self._behind.clear()
         took_s = self._clock() - began_s
-        self._took_s += took_s
+        self._read_s += took_s
         if num_tokens:
             self._price.note_reading(num_tokens, took_s * 1e3)
 
-    def take_s(self) -> float:
+    def take_time(self) -> DraftTime:
         """See Drafter."""
-        took_s, self._took_s = self._took_s, 0.0
-        return took_s
+        time = DraftTime(self._guess_s, self._read_s)
+        self._guess_s = self._read_s = 0.0
+        return time
+
+    def _fade(self) -> None:
+        self._price.note_idle()
+        self._rates.fade()
 
     def _kv_of(self, sequence: Sequence) -> DraftKv:
         """As the tokens that are known now make it."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
 
-_PRIOR, _PRIOR_TRIALS = 0.7, 10.0
-"""Of models of one family; what is seen replaces it soon."""
+_PRIOR, _PRIOR_TRIALS = 0.85, 10.0
+"""Of a good draft for its model; what is seen replaces it soon. At 0.7 nothing was ever tried with
+sixteen streams, and what a try may cost is bounded (draft_account.py)."""
 _FADE, _SHARED_FADE, _IDLE_FADE = 0.95, 0.99, 0.995
 _OWN_PRIOR_TRIALS = 4.0
 _MOST = 0.98
@@ -18,10 +19,12 @@ _MOST = 0.98
 class SharedKeptRates:
     """Of all sequences of an engine."""
 
-    __slots__ = ("_kept", "_trials")
+    __slots__ = ("_kept", "_trials", "era")
 
     def __init__(self) -> None:
         self._kept = self._trials = 0.0
+        self.era = 0
+        """What a sequence saw in an older one is forgotten."""
 
     @property
     def rate(self) -> float:
@@ -39,14 +42,18 @@ class SharedKeptRates:
         self._trials *= _IDLE_FADE
         self._kept *= _IDLE_FADE
 
+    def begin_anew(self) -> None:
+        """Every sequence is as all are, from now on."""
+        self.era += 1
+
 
 class OwnKeptRates:
     """Of one sequence."""
 
-    __slots__ = ("_kept", "_shared", "_trials")
+    __slots__ = ("_era", "_kept", "_shared", "_trials")
 
     def __init__(self, shared: SharedKeptRates) -> None:
-        self._shared = shared
+        self._shared, self._era = shared, shared.era
         self._kept = self._trials = 0.0
 
     def note(self, num_tried: int, num_kept: int) -> None:
@@ -59,6 +66,9 @@ class OwnKeptRates:
 
     def fade(self) -> None:
         """A step without a draft of it."""
+        if self._era != self._shared.era:
+            self._era = self._shared.era
+            self._kept = self._trials = 0.0
         self._trials *= _IDLE_FADE
         self._kept *= _IDLE_FADE
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from cluster.block_hash import chain_names, pack_tokens
 from engine.memory.lease import BlockLease
 from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.seen_tokens import SeenTokens
 from engine.step.drafting.draft_kv import DraftKv
-from engine.step.drafting.drafter import Guesser
 from engine.step.drafting.head_kv import HeadKv
+from engine.step.drafting.paced_guesser import PacedGuesser
 from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.lifecycle import Life
 
@@ -39,6 +40,7 @@ class Sequence:
         "num_prompt",
         "num_scored",
         "request_id",
+        "seen",
         "token_ids",
     )
 
@@ -64,12 +66,14 @@ class Sequence:
         preempted ones need nothing of it."""
         self.adapter: AdapterUse | None = None
         """What computes it beside the model; None: nothing does."""
-        self.guesser: Guesser | None = None
+        self.guesser: PacedGuesser | None = None
         """Guesses its next tokens by its text; None: nobody does, or not yet."""
         self.draft_kv: DraftKv | None = None
         """What a model that guesses them has read; None: there is none, or nothing yet."""
         self.head_kv: HeadKv | None = None
         """The same of a head over the model's states."""
+        self.seen = SeenTokens(len(prompt))
+        """How often its text has each token, for penalties."""
         self._names: list[bytes] = []
 
     @property
@@ -124,6 +128,7 @@ class Sequence:
         self.release()
         del self.token_ids[self.num_prompt :]
         self._names.clear()
+        self.seen = SeenTokens(self.num_prompt)
         self.choice = 0
 
     def fork(self, choice: int) -> Sequence:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cluster.deadline import Clock
 from cluster.generation import pairs_of
 from engine.step.planning.plan import Chunk, HomeShare
-from engine.step.planning.step_cost import StepCost, draft_weight
+from engine.step.planning.step_cost import StepCost
 from engine.step.telling.draft_counts import VerifiedRows
 from engine.step.telling.draft_price import DraftPrice
 
@@ -181,12 +181,13 @@ class StepCostMeter:
             decodes_ms = self._taken.decodes_ms
             self.drafts.note_plain(num_rows, decodes_ms(num_rows), decodes_ms(1))
 
-    def add_drafts(self, took_ms: float, verified: VerifiedRows) -> None:
-        """A step of decodes with drafts: what it took longer is their rows'."""
+    def add_drafts(self, took_ms: float, verified: VerifiedRows) -> float:
+        """A step of decodes with drafts: what it took longer is their rows'. Returns that; below 0
+        where it took less than a plain step is expected to."""
         assert self.drafts is not None, "who verifies drafts has a price for them"
-        weight = sum(n * draft_weight(context) for n, context in verified.drafts)
-        added_ms = max(0.0, took_ms - self._taken.decodes_ms(verified.num_decodes))
-        self.drafts.add(weight, added_ms)
+        added_ms = took_ms - self._taken.decodes_ms(verified.num_decodes)
+        self.drafts.add(verified.weight, max(0.0, added_ms))
+        return added_ms
 
     def _note_tail(self, took_ms: float, expected_ms: float) -> None:
         is_slow = took_ms > self._tail * expected_ms > 0
@@ -269,15 +270,15 @@ class LoadMeter:
         )
         self._work_left_since_s = now_s if has_work else None
 
-    def end_drafted(self, now_s: float, *, has_work: bool, verified: VerifiedRows) -> None:
+    def end_drafted(self, now_s: float, *, has_work: bool, verified: VerifiedRows) -> float:
         """It ends, a step of decodes with drafts. It counts as so many steps of one token for each
-        sequence as it gave tokens."""
+        sequence as it gave tokens. Returns the ms that their rows took: see add_drafts."""
         duration_s = now_s - self._began_s
         num_steps = max(1.0, verified.num_tokens / verified.num_decodes)
         self.decode.add(verified.num_decodes, duration_s / num_steps)
         self._count(0.0, duration_s, 0, verified.num_tokens)
-        self.costs.add_drafts(max(0.0, duration_s - self._guess_s) * 1e3, verified)
         self._work_left_since_s = now_s if has_work else None
+        return self.costs.add_drafts(max(0.0, duration_s - self._guess_s) * 1e3, verified)
 
     def _count(
         self, prefill_s: float, decode_s: float, num_prefilled: int, num_decoded: int

@@ -16,11 +16,14 @@ from cluster.models.card import ModelCard
 from cluster.models.heads.prediction import with_prediction_layer
 from engine.contract.spec import EngineSpec, HeadsSpec
 from engine.contract.weight_format import WeightFormat
+from engine.memory.budget import plan_memory
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.model.prediction_head import Ends, PredictionHead
 from engine.model.weights.prediction_weights import read_prediction_layer
 from engine.offline.queue import generate
+from engine.runner import optional_heads
+from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
 from tests.engine.model.parity import random_prompts
@@ -139,7 +142,7 @@ def test_states_and_guesses_are_those_of_transformers_layer(chunk: int, own: Own
 def spec(card: ModelCard, speculation: str, **options: Any) -> EngineSpec:
     made = spec_of(Cards(card, card), None, **options)
     made = structs.replace(made, options=replace(made.options, speculation=speculation))
-    heads = HeadsSpec(card=None) if speculation == "heads" else None
+    heads = HeadsSpec(card=None) if speculation in ("heads", "auto") else None
     return structs.replace(made, heads=heads)
 
 
@@ -229,6 +232,44 @@ def test_a_model_without_such_layers_is_refused_by_name(own: Own) -> None:
     card = replace(own.good, config=replace(own.good.config, num_prediction_layers=0))
     with pytest.raises(ConfigError, match="has no layers that predict further tokens"):
         load_replica(spec(card, "heads"), lambda phase, fraction: None)
+
+
+def loaded_by_auto(card: ModelCard, **changes: Any) -> Replica:
+    given = structs.replace(spec(card, "auto"), **changes)
+    return load_replica(given, lambda phase, fraction: None)
+
+
+def test_auto_takes_the_layer_where_it_can_be_had_and_says_nothing_else(own: Own) -> None:
+    replica = loaded_by_auto(own.good)
+    assert replica.heads is not None
+    plain, _ = engine_of(spec(own.good, "off"))
+    drafting = eager_engine(replica, spec(own.good, "auto"))
+    expected, found = generate(plain, sixteen()), generate(drafting, sixteen())
+    assert [done.tokens for done in found] == [done.tokens for done in expected]
+
+
+def test_auto_leaves_the_layer_out_where_it_is_of_no_use_or_is_not_there(
+    own: Own, tmp_path: Path
+) -> None:
+    """Each is refused where it was asked for by name, or would be for nothing."""
+    none = replace(own.good, config=replace(own.good.config, num_prediction_layers=0))
+    tensors = {name: t for name, t in own.tensors.items() if not name.startswith(PREFIX)}
+    unwritten = saved_with(own.model, tensors, tmp_path)
+    assert loaded_by_auto(none).heads is None
+    assert loaded_by_auto(unwritten).heads is None
+    assert loaded_by_auto(own.good, kv="int8").heads is None
+
+
+def test_auto_leaves_the_layer_out_where_memory_has_no_room_for_it(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(request: Any, *more: Any) -> Any:
+        if request.beside.weight_bytes:
+            raise ConfigError("the weights do not fit")
+        return plan_memory(request, *more)
+
+    monkeypatch.setattr(optional_heads, "plan_memory", plan)
+    assert loaded_by_auto(own.good).heads is None
 
 
 def test_latents_in_a_quantized_cache_are_not_speculated_for(own: Own) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.step.telling.draft_counts import VerifiedRows
+from engine.contract.draft_numbers import DrafterKind
+from engine.step.telling.draft_counts import VerifiedDraft, VerifiedRows
 from engine.step.telling.draft_price import DraftPrice
 from engine.step.telling.load_meter import LoadMeter
 
@@ -61,7 +62,8 @@ def test_a_step_with_drafts_counts_as_the_steps_that_it_saved() -> None:
         meter.begin(start_s)
         meter.end(start_s + 0.010, has_work=True, chunks=(), num_decodes=2)
     meter.begin(2.0)
-    verified = VerifiedRows(num_decodes=2, num_tokens=6, drafts=[(4, 0)])
+    draft = VerifiedDraft(DrafterKind.NGRAM, num_tokens=4, context=0, num_kept=4)
+    verified = VerifiedRows(num_decodes=2, num_tokens=6, drafts=[draft])
     meter.end_drafted(2.015, has_work=False, verified=verified)
     assert meter.num_decoded_tokens == 2 + 2 + 6
     assert meter.decode_busy_s == pytest.approx(0.035)

@@ -1,0 +1,84 @@
+"""The model's own layer for further tokens under `--speculation auto`: taken where it can be, and
+left out, with a line in the log, where asking for it by name would be refused or be for nothing.
+"""
+
+from __future__ import annotations
+
+import structlog
+import torch
+
+from cluster.errors import BadCheckpoint, ConfigError, OutOfBlocks
+from cluster.models.model_split import ModelSplit
+from cluster.speculation import AUTO
+from engine.contract.spec import EngineSpec
+from engine.contract.weight_format import WeightFormat
+from engine.memory.budget import plan_memory
+from engine.model.decoder import Decoder
+from engine.runner.draft_heads import HeadsSize, heads_size
+from engine.runner.draft_model import DraftSize
+from engine.runner.loaded_heads import LoadedHeads
+from engine.runner.own_layers import OwnLayerSize
+from engine.runner.portion import Portion
+from engine.runner.replica_size import ReplicaSize
+
+_LOG = structlog.get_logger()
+_Heads = HeadsSize | OwnLayerSize
+
+
+def sized(
+    spec: EngineSpec,
+    portion: Portion,
+    split: ModelSplit,
+    device: torch.device,
+    *,
+    weights: WeightFormat,
+    draft: DraftSize | None,
+) -> tuple[_Heads | None, ReplicaSize]:
+    """What of a head is here, and the replica beside it. Raises as heads_size and ReplicaSize.of,
+    but for a head that nobody has named."""
+    if not _is_optional(spec):
+        heads = heads_size(spec, portion, device)
+        return heads, ReplicaSize.of(spec, portion, split, device, draft or heads)
+    try:
+        if (why := _why_for_nothing(spec, portion)) is not None:
+            raise ConfigError(why)
+        heads = heads_size(spec, portion, device)
+        size = ReplicaSize.of(spec, portion, split, device, heads)
+        plan_memory(size.memory_request(spec, weights))
+    except (ConfigError, OutOfBlocks) as error:
+        _leave_out(str(error))
+        return None, ReplicaSize.of(spec, portion, split, device)
+    return heads, size
+
+
+def loaded(
+    spec: EngineSpec, heads: _Heads, decoder: Decoder, *, context_tokens: int
+) -> LoadedHeads | None:
+    """As its `load`; None: it was left out."""
+    if not _is_optional(spec):
+        return heads.load(decoder, context_tokens=context_tokens)
+    if not decoder.has_alike_rows:
+        _leave_out(f"the model's rows differ by batch ({decoder.kernel_set})")
+        return None
+    try:
+        return heads.load(decoder, context_tokens=context_tokens)
+    except BadCheckpoint as error:  # many are written without it
+        _leave_out(str(error))
+        return None
+
+
+def _is_optional(spec: EngineSpec) -> bool:
+    is_own = spec.heads is not None and spec.heads.card is None
+    return is_own and spec.options.speculation == AUTO
+
+
+def _why_for_nothing(spec: EngineSpec, portion: Portion) -> str | None:
+    if spec.kv != "auto":
+        return "the cache is quantized, and its rows differ by batch"
+    if not portion.rank.is_alone:
+        return "one rank of a group would have all of it; choose --speculation heads"
+    return None
+
+
+def _leave_out(why: str) -> None:
+    _LOG.info("coming tokens are not guessed by the model's own layer", why=why)

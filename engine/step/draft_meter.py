@@ -1,0 +1,40 @@
+"""The end of a step with drafts: what its guesses took, and what became of them."""
+
+from __future__ import annotations
+
+from cluster.deadline import Clock
+from engine.step.planning.plan import StepPlan
+from engine.step.speculation import Speculation
+from engine.step.telling.load_meter import LoadMeter
+from engine.step.verification import Verification
+
+
+class DraftMeter:
+    """Told of every step, before the meter of loads."""
+
+    def __init__(
+        self,
+        speculation: Speculation | None,
+        verification: Verification,
+        meter: LoadMeter,
+        clock: Clock,
+    ) -> None:
+        """`speculation`: None: of an engine that does not draft."""
+        self._speculation = speculation
+        self._verification = verification
+        self._meter = meter
+        self._clock = clock
+
+    def has_measured(self, plan: StepPlan, *, has_work: bool) -> bool:
+        """True: the step had drafts, and is measured; `has_work`: it leaves some."""
+        if self._speculation is None:
+            return False
+        if guess_s := self._speculation.take_s():
+            self._meter.guessed(guess_s)
+            self._verification.counts.note_guessing(guess_s)
+        verified, added_ms = self._verification.take_last() if plan.drafts else None, 0.0
+        if verified is not None:
+            now_s = self._clock()
+            added_ms = self._meter.end_drafted(now_s, has_work=has_work, verified=verified)
+        self._speculation.note(verified, added_ms)
+        return verified is not None
