@@ -4,9 +4,12 @@ loaded, changed and unloaded while requests run."""
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -25,6 +28,7 @@ from tests.fleet.support import Fleet, fleet_channel, running_fleet, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 RANK, ALPHA, MAX_TOKENS = 8, 0.5, 10
+STREAMED_TOKENS, VISITS = 30, 4
 PROMPT = "The capital of France is Paris, and the capital of Italy is Rome. " * 12
 """Long enough for a prefill worker to be worth it."""
 
@@ -78,7 +82,7 @@ def truth(reference):
             with torch.inference_mode():
                 reference._model.load_state_dict(base)
 
-    return of
+    return cache(of)
 
 
 def asked(model: str, **changes: object) -> dict[str, object]:
@@ -245,6 +249,81 @@ async def test_loaded_changed_and_unloaded_under_load_no_request_fails(
         assert set(load.texts[model]) == {right}, model
     wait_for(lambda: "two" not in listed(fleet), timeout_s=10, what="two is withdrawn")
     assert answer(fleet, "two").status_code == 404
+
+
+async def stream(
+    http: httpx.AsyncClient, fleet: Fleet, model: str, begun: asyncio.Event | None = None
+) -> str:
+    """The whole text, `begun` being set by its first event; fails where it is not whole."""
+    pieces, reason = list[str](), None
+    body = asked(model, stream=True, max_tokens=STREAMED_TOKENS)
+    async with http.stream("POST", f"{fleet.url}/v1/completions", json=body) as found:
+        assert found.status_code == 200, (await found.aread()).decode()
+        async for line in found.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            event = json.loads(line.removeprefix("data: "))
+            assert "error" not in event, line
+            for choice in event["choices"]:
+                pieces.append(choice["text"])
+                reason = choice["finish_reason"] or reason
+            if begun is not None:
+                begun.set()
+    assert reason == "length", f"{model}: {reason} after {pieces}"
+    return "".join(pieces)
+
+
+async def ordered(fleet: Fleet, verb: str, **body: str) -> None:
+    """By an operator, who has it."""
+    done = await asyncio.to_thread(order, fleet, verb, operators_token(), **body)
+    assert done.status_code == 200, done.text
+
+
+async def visit(http: httpx.AsyncClient, fleet: Fleet, seed: int) -> str:
+    """What `guest` streams, which is loaded for it and unloaded once it has begun."""
+    begun = asyncio.Event()
+
+    async def unload() -> None:
+        await begun.wait()
+        await ordered(fleet, "unload", lora_name="guest")
+
+    await ordered(fleet, "load", lora_name="guest", lora_path=f"deep/stream-{seed}")
+    async with asyncio.TaskGroup() as both:
+        text = both.create_task(stream(http, fleet, "guest", begun))
+        both.create_task(unload())
+    return text.result()
+
+
+async def test_streams_go_on_while_adapters_come_and_go_again_and_again(
+    fleet, folder, reference, truth
+) -> None:
+    """One name stands for two adapters by turns, each unloaded while it streams; beside it the
+    model alone and two adapters that stay stream all the time. Memory has room for three."""
+    base, texts = base_name(fleet), defaultdict[str, list[str]](list)
+    for seed in (1, 2, 3, 4):
+        save(folder / "deep", f"stream-{seed}", seed)
+    for seed in (3, 4):
+        await ordered(fleet, "load", lora_name=f"stays-{seed}", lora_path=f"deep/stream-{seed}")
+    is_over = asyncio.Event()
+
+    async def client(http: httpx.AsyncClient, model: str) -> None:
+        while not is_over.is_set():
+            texts[model].append(await stream(http, fleet, model))
+
+    async with httpx.AsyncClient(timeout=120) as http, asyncio.TaskGroup() as clients:
+        for model in (base, "stays-3", "stays-4"):
+            clients.create_task(client(http, model))
+        for turn in range(VISITS):
+            seed = 1 + turn % 2
+            texts[f"guest {seed}"].append(await visit(http, fleet, seed))
+            gone = await http.post(f"{fleet.url}/v1/completions", json=asked("guest"))
+            assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
+        is_over.set()
+    seeds = {base: 0, "stays-3": 3, "stays-4": 4, "guest 1": 1, "guest 2": 2}
+    assert set(texts) == set(seeds)
+    for model, seed in seeds.items():
+        (text,) = set(texts[model])
+        assert text.startswith(reference.tokenizer.decode(truth(seed))), model
 
 
 def test_explain_says_which_adapter_and_who_has_it(fleet) -> None:
