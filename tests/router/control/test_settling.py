@@ -12,7 +12,7 @@ from cluster.rpc import open_channel
 from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc
 from router.control.plane import FleetPlane
-from router.control.settling import HEAR_ALL_S
+from router.fleet.first_look import HEAR_ALL_S
 from tests.router.planes import PAIRING, member_of, served_plane
 from tests.virtual_time import VirtualTime
 
