@@ -119,8 +119,10 @@ async def _ask(front: Running, found: Figures, num_requests: int) -> None:
 
 
 async def _token_core_us(front: Running, num_tokens: int = 600) -> float:
-    """The median of three rounds."""
+    """The median of three rounds, once nothing of it is starting any more: a process that does
+    takes as much as ten thousand tokens."""
     await load.streams(front.port, NUM_STREAMS, 20)
+    await _settled_bytes(front)
     rounds = []
     for _ in range(3):
         before_s = front.cpu_s()
