@@ -72,6 +72,7 @@ def main() -> int:
     with running(direct) as worker:
         alone = Figures()
         uvloop.run(_ask(worker, alone, arguments.requests))
+    alone.token_core_us = _token_cores_us(direct)
     figures = {name: _figures(make, arguments.requests) for name, make in fronts.items()}
     rows = list(_rows(figures, alone))
     print_table("fronts beside each other, workers without an engine", rows)
@@ -91,11 +92,18 @@ def _figures(make: Make, num_requests: int) -> Figures:
     found = Figures()
     with running(make) as front:
         uvloop.run(_ask(front, found, num_requests))
-    for name, step_s in STEPS_S.items():
-        with running(make, step_s=step_s) as front:
-            found.token_core_us[name] = uvloop.run(_token_core_us(front))
+    found.token_core_us = _token_cores_us(make)
     with running(make, step_s=SLOW_STEP_S) as front:
         found.open_streams_mb = uvloop.run(_open_streams_mb(front))
+    return found
+
+
+def _token_cores_us(make: Make) -> dict[str, float]:
+    """By the worker's step."""
+    found = {}
+    for name, step_s in STEPS_S.items():
+        with running(make, step_s=step_s) as front:
+            found[name] = uvloop.run(_token_core_us(front))
     return found
 
 
@@ -111,8 +119,10 @@ async def _ask(front: Running, found: Figures, num_requests: int) -> None:
 
 
 async def _token_core_us(front: Running, num_tokens: int = 600) -> float:
-    """The median of three rounds."""
+    """The median of three rounds, once nothing of it is starting any more: a process that does
+    takes as much as ten thousand tokens."""
     await load.streams(front.port, NUM_STREAMS, 20)
+    await _settled_bytes(front)
     rounds = []
     for _ in range(3):
         before_s = front.cpu_s()
@@ -146,6 +156,9 @@ async def _settled_bytes(front: Running) -> int:
 
 
 def _rows(figures: dict[str, Figures], alone: Figures) -> Iterator[Row]:
+    """What the HTTP worker itself takes for a token is the sends alone: no front takes less."""
+    for step, core_us in alone.token_core_us.items():
+        yield Row(f"no front: a token of 64 streams, steps of {step}", core_us, "core-us")
     for name, one in figures.items():
         is_ours = name == "splitserve"
         for count in NUM_CLIENTS:

@@ -50,6 +50,7 @@ from engine.contract.messages import (
     PromptScored,
     RequestEnded,
     Reserved,
+    Searched,
     Started,
     TokenEvent,
 )
@@ -142,6 +143,8 @@ class DecodeRequest:
                 self._outlet.add_prompt(self.request_id, event)
             case PromptComputed():
                 self._note_computed(event)
+            case Searched():
+                self._outlet.add_searched(self.request_id, event.num_tokens)
             case Reserved() if self._handoff is not None:
                 self._handoff.reserved(event)
             case Fetched() if self._handoff is not None:

@@ -68,6 +68,11 @@ class SessionOutlet:
         )
         self._is_empty = False
 
+    def add_searched(self, request_id: str, num_tokens: int) -> None:
+        """The newest count; a frame that waits may have several."""
+        self._frame.searched.add(request_id=request_id, num_tokens=num_tokens)
+        self._is_empty = False
+
     def add_ended(
         self,
         request_id: str,

@@ -240,6 +240,14 @@ class PromptComputed(_message.Message):
     stages: PromptStages
     def __init__(self, request_id: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ..., stages: _Optional[_Union[PromptStages, _Mapping]] = ...) -> None: ...
 
+class Searched(_message.Message):
+    __slots__ = ("request_id", "num_tokens")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    num_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., num_tokens: _Optional[int] = ...) -> None: ...
+
 class Ended(_message.Message):
     __slots__ = ("request_id", "usage", "timing", "error", "stages")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -273,7 +281,7 @@ class HandoffOutcome(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class WorkerFrame(_message.Message):
-    __slots__ = ("tokens", "ended", "load", "handoffs", "opened", "prompts", "computed")
+    __slots__ = ("tokens", "ended", "load", "handoffs", "opened", "prompts", "computed", "searched")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -281,6 +289,7 @@ class WorkerFrame(_message.Message):
     OPENED_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_FIELD_NUMBER: _ClassVar[int]
+    SEARCHED_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[Tokens]
     ended: _containers.RepeatedCompositeFieldContainer[Ended]
     load: EngineLoad
@@ -288,7 +297,8 @@ class WorkerFrame(_message.Message):
     opened: WorkerIdentity
     prompts: _containers.RepeatedCompositeFieldContainer[PromptTokens]
     computed: _containers.RepeatedCompositeFieldContainer[PromptComputed]
-    def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptTokens, _Mapping]]] = ..., computed: _Optional[_Iterable[_Union[PromptComputed, _Mapping]]] = ...) -> None: ...
+    searched: _containers.RepeatedCompositeFieldContainer[Searched]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptTokens, _Mapping]]] = ..., computed: _Optional[_Iterable[_Union[PromptComputed, _Mapping]]] = ..., searched: _Optional[_Iterable[_Union[Searched, _Mapping]]] = ...) -> None: ...
 
 class EngineLoad(_message.Message):
     __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms", "waiting_prompts", "decode_row_ms", "prefill_token_ms", "prefill_pair_ms", "home_blocks_left", "prefill_busy_s", "decode_busy_s", "prefilled_tokens", "decoded_tokens", "compiled_grammars", "grammar_compile_s", "grammar_masks", "grammar_mask_s")

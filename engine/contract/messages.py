@@ -121,6 +121,14 @@ class PromptComputed(msgspec.Struct, frozen=True, kw_only=True):
     """Both as in RequestEnded."""
 
 
+class Searched(msgspec.Struct, frozen=True):
+    """A beam search has come one token further."""
+
+    request_id: str
+    num_tokens: int
+    """That all of its beams have got, since it last began."""
+
+
 class QueuePlace(msgspec.Struct, frozen=True):
     """Where an EXPORT request's prompt stands, said when that has changed."""
 
@@ -161,6 +169,7 @@ class Frame(msgspec.Struct, kw_only=True):
     reserved: list[Reserved] = []
     started: list[Started] = []
     computed: list[PromptComputed] = []
+    searched: list[Searched] = []
     prefilled: list[Prefilled] = []
     pooled: list[Pooled] = []
     fetched: list[Fetched] = []
@@ -188,6 +197,7 @@ class Frame(msgspec.Struct, kw_only=True):
             or self.reserved
             or self.started
             or self.computed
+            or self.searched
             or self.prefilled
             or self.pooled
             or self.fetched

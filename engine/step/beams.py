@@ -6,8 +6,9 @@
                        is forked, or lets its blocks go
     over            -> the best answers, all told in one frame
 
-Nothing is told before the end. A search that loses its blocks therefore starts over, from its
-prompt; it was admitted only because it fits when it is alone (requests/check.py).
+Nothing is told before the end, but for how far it has come. A search that loses its blocks
+therefore starts over, from its prompt; it was admitted only because it fits when it is alone
+(requests/check.py).
 """
 
 from __future__ import annotations
@@ -153,6 +154,7 @@ class Beams:
     def _go_on(self, request: Request, state: BeamSearchState, rows: Ordered[Candidates]) -> None:
         state.advance(rows)
         request.kept_candidates.clear()
+        self._writer.searched(request, state.num_tokens)
         if state.is_over:
             self._tell(request, state)
         else:

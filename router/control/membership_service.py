@@ -74,9 +74,10 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         adapter_orders: AdapterOrders,
         given_up: Callable[[], str] = lambda: "",
         routers: Callable[[], Iterable[membership_pb2.RouterState]] = list,
+        on_unknown: Callable[[], None] = lambda: None,
     ) -> None:
         """`given_up`: what the router gives up now, in words. `routers`: of one fleet, if several
-        share a store."""
+        share a store. `on_unknown` hears of beats of who has not joined."""
         self._store = store
         self._fleet = fleet
         self._index = index
@@ -87,6 +88,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._clock = clock
         self._given_up = given_up
         self._routers = routers
+        self._on_unknown = on_unknown
         self._hold_orders = HoldOrders(fleet, index)
         self._hand_on_orders = HandOnOrders(fleet, index, dialer)
         self._adapter_orders = adapter_orders
@@ -131,6 +133,8 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         holds = self._fleet.holds
         if known:
             holds.hear(request.worker_id, hold)
+        else:
+            self._on_unknown()
         return membership_pb2.BeatResponse(
             known=known,
             hold=hold_to_wire(holds.of(request.worker_id)),

@@ -294,4 +294,5 @@ class FleetPlane:
             adapter_orders=self.adapter_orders,
             given_up=lambda: self.degradation.in_words,
             routers=self.circle.states if self.circle is not None else list,
+            on_unknown=self._first_look.hear_former,
         )

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from cluster.deadline import Clock
 from cluster.identity import WorkerKey
-from cluster.membership.client import LAST_RETRY_S
+from router.fleet.first_look import HEAR_ALL_S
 from router.fleet.fleet import Fleet
 from router.fleet.pool_skew import NO_LIMIT, PoolSkew
-
-HEAR_ALL_S = 2 * LAST_RETRY_S
-"""Of a router that has just started: until then those who were there before it have come back."""
 
 
 class Settling:

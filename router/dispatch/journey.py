@@ -19,6 +19,7 @@ from router.dispatch.asked import PROMOTED_AFTER_S
 from router.dispatch.attempts import Attempts, MovedOn
 from router.dispatch.leaving import Others
 from router.dispatch.preemption import GaveWay
+from router.dispatch.prompt_charge import PromptCharge
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import RunningRequest
@@ -68,8 +69,7 @@ class Journey:
         """Of the worker that the first tokens came from."""
         self._decision: Decision | None = None
         """The last."""
-        self._is_billed = False
-        """By it, while its prompt is not computed."""
+        self._prompt_charge = PromptCharge()
         self._num_attempts = request.attempt
         self.notes: tuple[str, ...] = ()
         """For whoever asks why it went where it went."""
@@ -145,10 +145,7 @@ class Journey:
                 prefill_ms = decision.route.chosen.cost.prefill_ms
                 turn = computing.prompts.give(prefill_ms, self.request.tenant)
             self._place.goes_to(turn)
-        if not self._is_billed:
-            self._is_billed = True
-            computed, cached = decision.expected_work
-            self._place.bill.prompt(computed=computed, cached=cached)
+        self._prompt_charge.expect(self.bill, decision)
         self._decision = decision
 
     def goes_over(self, decision: Decision, hold: HeldRoom | None, turn: Turn | None) -> None:
@@ -182,6 +179,11 @@ class Journey:
         num_cached = self.cost.cached_tokens
         num_computed = self.first_sent.num_known_tokens - num_cached
         self._place.bill.prompt(computed=num_computed, cached=num_cached)
+
+    def searched(self, num_tokens: int) -> None:
+        """See RunFollower. Charged as it goes: no worker makes more than it was asked for."""
+        num_tokens = min(num_tokens, self.first_sent.max_stored_tokens)
+        self._place.bill.produced(self.choices.searched(num_tokens))
 
     def has_tokens(self) -> None:
         """See RunFollower."""
@@ -265,19 +267,18 @@ class Journey:
 
     def _bill_what_was_done(self) -> None:
         """A prompt that was not computed to its end is charged as far as it can have been."""
-        if self._decision is None:
-            self.bill.nothing_done()
-        elif self.cost is None and self._is_billed and not self.clock.has_token:
-            self._is_billed = False
-            computed, cached = self.decision.work_in(self.clock.since_dispatch_ms)
-            self.bill.prompt(computed=computed, cached=cached)
+        if self._decision is None or (self.cost is None and not self.clock.has_token):
+            self._prompt_charge.left(self.bill, self._decision, self.clock.since_dispatch_ms)
 
     def _note_tokens(self, choice: int, num_tokens: int) -> None:
         if not self.clock.has_token:
             self.attempts.begun()
             self._tell_keeper()
         self.clock.tokens(choice, num_tokens)
-        self._place.bill.produced(num_tokens)
+        if self.request.sampling.beams is None:
+            self._place.bill.produced(num_tokens)
+        else:
+            self.searched(self._sent.beam_tokens_of(self.choices.num_relayed_tokens))
         if not self._has_token_here:
             self._has_token_here = True
             self._evacuation.stays(self)

@@ -81,7 +81,8 @@ class LeftBehind:
 
     def _expect_at(self, item: FleetMember) -> None:
         if item.key not in self._expected:
-            root = self._request.root_at(self._workers.decode.pairing_key)
+            namer = self._request.namer_at(item.key, self._workers.decode.pairing_key)
+            root = self._request.root_at(namer)
             self._expected[item.key] = self._index.expect([item.key], root, self._request.packed)
 
     def _num_written_tokens(self, item: FleetMember) -> int:

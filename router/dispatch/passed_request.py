@@ -77,7 +77,8 @@ class PassedRequest:
     def root(self) -> bytes:
         """Below which its blocks are named: the tenant's and the client's salt, at that server."""
         item = self._with.fleet.find(self._key)
-        return self.request.root_at("" if item is None else item.pairing_key)
+        pairing_key = "" if item is None else item.pairing_key
+        return self.request.root_at(self.request.namer_at(self._key, pairing_key))
 
     @property
     def expected_cached(self) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
+from msgspec.structs import replace
+
 from cluster.errors import NoWorker, WorkerLost
 from cluster.identity import Role, WorkerKey
 from cluster.membership.reach import ip_of
@@ -49,7 +51,10 @@ class Passing:
         async with self._dispatcher.admitted(request) as (taken, request, place):
             fleet = self._with.fleet
             await fleet.wait_for_decode(request.limits.to_first_token)
-            decision = self._with.desk.decide(request, self._all_but(among), place.hold)
+            able = self._able(among)
+            if apart := self._apart_in(able):
+                request = replace(request, apart_at=apart)
+            decision = self._with.desk.decide(request, self._all_but(able), place.hold)
             server = self._vllm.server_of(decision.route.decode)
             if server is None:
                 raise WorkerLost(f"{decision.route.decode.worker_id} left; try again")
@@ -60,15 +65,23 @@ class Passing:
             finally:
                 passed.close()
 
-    def _all_but(self, among: Collection[str] | None) -> frozenset[WorkerKey]:
-        """Who is no server that a gateway could send to: it needs one that computes the prompt
-        and the answer, at an address."""
+    def _able(self, among: Collection[str] | None) -> set[WorkerKey]:
+        """To whom a gateway could send: it needs one that computes the prompt and the answer, at
+        an address. Raises NoWorker."""
         able = {item.key for item in self._with.fleet.with_role(Role.DECODE)}
         able = {key for key in able if self._is_reached(self._vllm.server_of(key), among)}
         if not able:
             where = "" if among is None else f" among the {len(among)} that the gateway names"
             raise NoWorker(f"no vLLM server has joined at an IP address{where}")
+        return able
+
+    def _all_but(self, able: set[WorkerKey]) -> frozenset[WorkerKey]:
         return frozenset(item.key for item in self._with.fleet.members if item.key not in able)
+
+    def _apart_in(self, able: set[WorkerKey]) -> frozenset[WorkerKey]:
+        """Those that find for a gateway's requests nothing of what others have left there."""
+        servers = ((key, self._vllm.server_of(key)) for key in able)
+        return frozenset(key for key, server in servers if server and server.caches_apart)
 
     def _is_reached(self, server: VllmServer | None, among: Collection[str] | None) -> bool:
         if server is None or ip_of(server.address.host) is None:

@@ -23,6 +23,10 @@ class Race(Racing):
         """See RunFollower."""
         self._journey.computed(cost)
 
+    def searched(self, num_tokens: int) -> None:
+        """See RunFollower."""
+        self._journey.searched(num_tokens)
+
     def has_tokens(self) -> None:
         """See RunFollower."""
         self._journey.has_tokens()

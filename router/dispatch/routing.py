@@ -161,34 +161,34 @@ class RoutingDesk:
 
     def _matches(
         self, request: RoutedRequest, members: list[FleetMember]
-    ) -> dict[tuple[str, int], PrefixMatches]:
-        """By pairing key and block size: workers of unequal ones name the same tokens differently.
+    ) -> dict[WorkerKey, PrefixMatches]:
+        """Workers of unequal pairings and block sizes name the same tokens differently.
 
         A prompt whose tokens are scored is computed whole, cached or not, wherever that is; so is
         one of which the hidden states of all tokens count.
         """
         scores = request.sampling.prompt_logprobs is not None
         packed = b"" if scores or request.pooling == PoolingKind.MEAN else request.packed
-        names = {(item.pairing_key, item.member.pairing.block_size_tokens) for item in members}
-        return {
-            (key, size): self._index.match(request.root_at(key), packed, size)
-            for key, size in names
+        names = {item.key: _naming(request, item) for item in members}
+        found = {
+            (namer, size): self._index.match(request.root_at(namer), packed, size)
+            for namer, size in set(names.values())
         }
+        return {key: found[name] for key, name in names.items()}
 
     def _worker_view(
         self,
         item: FleetMember,
-        matches: dict[tuple[str, int], PrefixMatches],
+        matches: dict[WorkerKey, PrefixMatches],
         link: float | None,
     ) -> WorkerView:
         load, block_size = item.load, item.member.pairing.block_size_tokens
         others = item.elsewhere
-        found = matches[item.pairing_key, block_size]
         return WorkerView(
             key=item.key,
             pairing_key=item.pairing_key,
             speed=self._estimates.prefill.speed_of(item.key),
-            matched_tokens=found.of(item.key) * block_size,
+            matched_tokens=matches[item.key].of(item.key) * block_size,
             hit_share=item.hits.share,
             waiting_tokens=max(
                 load.waiting_prefill_tokens, item.pending_prefill_tokens + others.prefill_tokens
@@ -202,6 +202,12 @@ class RoutingDesk:
             kv_bytes_per_token=item.kv_bytes_per_token,
             kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),
         )
+
+
+def _naming(request: RoutedRequest, item: FleetMember) -> tuple[str, int]:
+    """By which its blocks have their names there."""
+    namer = request.namer_at(item.key, item.pairing_key)
+    return namer, item.member.pairing.block_size_tokens
 
 
 def _why_none(request: RoutedRequest) -> str:

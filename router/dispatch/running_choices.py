@@ -81,6 +81,14 @@ class RunningChoices:
         """Tokens that count of the longest choice."""
         return max(count.num_tokens for count in self._counts)
 
+    def searched(self, num_tokens: int) -> int:
+        """So many tokens have the beams of a search; returns how many of them are new. What is done
+        over, by another worker, is counted once."""
+        count = self._counts[0]
+        num_new = max(0, num_tokens - count.num_searched_tokens)
+        count.num_searched_tokens += num_new
+        return num_new
+
     def run_by(self, runner: ChoiceRunner) -> None:
         """From now on stops go to `runner`."""
         self._runner = runner

@@ -39,6 +39,9 @@ class RunFollower(Protocol):
     def computed(self, cost: PromptCost) -> None:
         """The first tokens come next; what was computed before them took this."""
 
+    def searched(self, num_tokens: int) -> None:
+        """So many tokens have the beams of a search that a worker does."""
+
     def has_tokens(self) -> None:
         """The first tokens have come, read or not. Once."""
 
@@ -153,6 +156,7 @@ class RunningRequest:
             listener=StreamListener(
                 on_prompt=self._heed_prompt,
                 on_computed=self._heed_computed,
+                on_searched=self._follower.searched,
                 on_tokens=self._heed_tokens,
                 on_end=self._heed_end,
             ),

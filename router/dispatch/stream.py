@@ -13,7 +13,7 @@ from cluster.adapter import Adapter
 from cluster.block_hash import cache_root, pack_tokens
 from cluster.errors import SplitserveError
 from cluster.generation import BegunChoice, PromptToken, Timing, Usage
-from cluster.identity import Role
+from cluster.identity import Role, WorkerKey
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
 from router.fleet.token_taker import TokenTaker
@@ -116,6 +116,8 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     adapter: Adapter | None = None
     """That very version computes it, prompt and answer; until it is sent, what its name stands for
     may change. None: the model alone."""
+    apart_at: frozenset[WorkerKey] = frozenset()
+    """Workers that cache requests of its kind apart from all others."""
 
     @cached_property
     def packed(self) -> bytes:
@@ -150,6 +152,11 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def num_sequences(self) -> int:
         """That decode side by side: of a beam search its beams, whatever comes back of them."""
         return len(self.resume) or self.sampling.num_sequences
+
+    def beam_tokens_of(self, num_told: int) -> int:
+        """That were made, at least, for so many that are told: beams that are not told were
+        computed all the same."""
+        return num_told * self.num_sequences // self.num_choices
 
     @property
     def num_begun_tokens(self) -> int:
@@ -196,9 +203,14 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         sampling = msgspec.structs.replace(self.sampling, prompt_logprobs=None)
         return msgspec.structs.replace(self, resume=tuple(begun), sampling=sampling, limits=limits)
 
-    def root_at(self, pairing_key: str) -> bytes:
-        """Where the names of its blocks begin at workers of one pairing."""
-        return cache_root(pairing_key, self.tenant_salt, self.adapter_digest)
+    def namer_at(self, worker: WorkerKey, pairing_key: str) -> str:
+        """The pairing by which its blocks are named at a worker of that one: others name there what
+        is cached apart, and no request of another kind finds it."""
+        return f"{pairing_key} apart" if worker in self.apart_at else pairing_key
+
+    def root_at(self, namer: str) -> bytes:
+        """Where the names of its blocks begin."""
+        return cache_root(namer, self.tenant_salt, self.adapter_digest)
 
     @property
     def adapter_digest(self) -> str:

@@ -177,6 +177,11 @@ class _Ear(RunFollower):
             self._tied.has_come(self)
             self._request.computed(cost)
 
+    def searched(self, num_tokens: int) -> None:
+        """See RunFollower."""
+        if self._tied.is_heard(self):
+            self._request.searched(num_tokens)
+
     def has_tokens(self) -> None:
         """See RunFollower."""
         if self._tied.is_heard(self):

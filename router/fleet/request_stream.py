@@ -53,6 +53,8 @@ class StreamListener(msgspec.Struct, frozen=True):
     """Tokens of the prompt have come with their logprobs, and when."""
     on_computed: Callable[[worker_pb2.PromptComputed], None] = lambda computed: None
     """What the prompt took; the first tokens follow at once."""
+    on_searched: Callable[[int], None] = lambda num_tokens: None
+    """So many tokens have the beams of a search by now."""
     on_tokens: Callable[[int, int, float], None] = lambda choice, num_tokens, now_s: None
     """A choice, how many tokens of it have come, and when."""
     on_end: Callable[[SplitserveError | None], None] = lambda error: None
@@ -122,6 +124,11 @@ class RequestStream:
         """The prompt is computed."""
         if not self._over:
             self._listener.on_computed(computed)
+
+    def add_searched(self, num_tokens: int) -> None:
+        """So far a beam search has come."""
+        if not self._over:
+            self._listener.on_searched(num_tokens)
 
     def add_tokens(self, tokens: worker_pb2.Tokens, now_s: float | None = None) -> None:
         """New tokens of one choice. `now_s`: of the frame that they came in; None: now."""

@@ -224,6 +224,10 @@ class WorkerSession:
             stream = self._streams.get(computed.request_id)
             if stream is not None:
                 stream.add_computed(computed)
+        for searched in frame.searched:
+            stream = self._streams.get(searched.request_id)
+            if stream is not None:
+                stream.add_searched(searched.num_tokens)
         now_s = self._world.clock()
         for tokens in frame.tokens:
             stream = self._streams.get(tokens.request_id)

@@ -188,7 +188,8 @@ class CompletionPipeline:
         finally:
             if keeper is not None:
                 keeper.left(failure)
-            settle(reservation, prepared, run.num_new_tokens, failure)
+            num_searched = run.counts[0].num_searched_tokens
+            settle(reservation, prepared, run.num_new_tokens, failure, num_searched=num_searched)
 
     async def _prediction(self, request: GenerationRequest) -> list[int]:
         """Of what is longer than an answer could be, or is looked at, the beginning."""

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cluster.errors import InvalidRequest, NotReady, NotResumable, ResumedElsewhere
+from cluster.errors import (
+    InvalidRequest,
+    NotAllowed,
+    NotReady,
+    NotResumable,
+    ResumedElsewhere,
+)
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.loop_share import LoopShare
 from router.dispatch.time_limits import TimeLimits
@@ -88,12 +94,14 @@ class Resumption:
     ) -> Resumable:
         """The rest of an answer, after that event; who was told it before gets no more. Raises
         InvalidRequest, NotReady while nobody can tell, and NotResumable for what is unknown, over
-        or another tenant's alike; ResumedElsewhere."""
+        or another tenant's alike; NotAllowed for a key that is not for its model;
+        ResumedElsewhere."""
         place = ReadersPlace.parse(event_id)
         key = _key(tenant, place.answer_id)
         try:
             request = KeptRequest.read(await self._head(key))
             self._check(request, place, door)
+            self._check_key(request, tenant)
             keeper = await self._take(key, tenant)
             record = await self._record(keeper)
         except NotResumable:
@@ -174,6 +182,13 @@ class Resumption:
                 f"{request.sampling.n}: send the id as it came",
                 param="last_event_id",
             )
+
+    def _check_key(self, request: KeptRequest, tenant: Tenant) -> None:
+        """Only a key that could have begun it goes on with it: a tenant's keys may differ. Raises
+        NotAllowed."""
+        model = self._model.name if request.adapter is None else request.adapter.name
+        if not tenant.may_ask(model):
+            raise NotAllowed(f"this API key is not for {model[:200]}")
 
     def _not_resumable(self) -> NotResumable:
         within = f"{self._answers.limits.within_s:g} s"

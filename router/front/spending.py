@@ -41,12 +41,14 @@ def settle(
     prepared: PreparedGeneration,
     num_made: int,
     error: BaseException | None = None,
+    *,
+    num_searched: int = 0,
 ) -> None:
-    """The request is over, by `error` or well, with so many tokens made for this connection."""
+    """The request is over, by `error` or well, with so many tokens made for this connection.
+    `num_searched`: those that the beams of a search have got, told or not."""
     if reservation is not None:
+        num_made = max(prepared.routed.beam_tokens_of(num_made), num_searched)
         is_refused = isinstance(error, NotReady) and not num_made
-        request = prepared.routed  # beams that are not told were computed all the same
-        num_made = num_made * request.num_sequences // request.num_choices
         reservation.settle(0 if is_refused else _prompt_tokens(prepared), num_made)
 
 

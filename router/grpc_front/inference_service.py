@@ -22,7 +22,7 @@ from router.front.refusals import internal_error
 from router.front.resumption import Resumable
 from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.grpc_front.event_messages import responses_of
-from router.grpc_front.message_intake import ReceivedMessage
+from router.grpc_front.message_intake import ReceivedMessage, authorization_of
 from router.grpc_front.pooled_calls import PooledCalls, pooled_methods
 from router.grpc_front.request_reading import parse_message, prompt_of, read_request
 from router.grpc_front.resumable_calls import DOOR, rest_of, resumable_call
@@ -57,15 +57,20 @@ class InferenceService:
             await abort(context, internal_error())
 
     async def ListModels(
-        self, _request: inference_pb2.ListModelsRequest, _context: Any
+        self, _request: inference_pb2.ListModelsRequest, context: Any
     ) -> inference_pb2.ListModelsResponse:
-        """The one model, then its adapters."""
+        """The one model, then its adapters that the key is for."""
         model = self._door.model
+        try:
+            tenant = self._door.who_asks(authorization_of(context.invocation_metadata()))
+        except SplitserveError as error:  # its key was taken back since it was let in
+            await abort(context, error)
         limit = model.max_context_tokens
         listed = [inference_pb2.Model(id=model.name, max_context_tokens=limit)]
         listed += [
             inference_pb2.Model(id=item.name, max_context_tokens=limit, parent=model.name)
             for item in model.all_adapters()
+            if tenant.may_ask(item.name)
         ]
         return inference_pb2.ListModelsResponse(models=listed)
 

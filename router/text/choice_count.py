@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 class ChoiceCount:
     """Made by whoever reads a choice; its source counts, its reader takes back and stops."""
 
-    __slots__ = ("_listener", "_num_tokens", "_stopped")
+    __slots__ = ("_listener", "_num_tokens", "_stopped", "num_searched_tokens")
 
     def __init__(self) -> None:
         self._num_tokens = 0
+        self.num_searched_tokens = 0
+        """Of a beam search, with its first choice: what all of its beams have got, told or not."""
         self._stopped = False
         self._listener: Callable[[], None] = lambda: None
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from contextlib import suppress
 
 from cluster.errors import InternalError, InvalidRequest, NotReady, RequestTooLarge, SplitserveError
@@ -14,6 +15,7 @@ from cluster.join_token import JOIN_TOKEN, JOIN_TOKEN_TOO
 from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
 from cluster.process.exit_watch import KILL_TIMEOUT_S
+from cluster.process.own_lateness import SeenTimeout
 from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.startup import REPORT_FD
@@ -138,7 +140,7 @@ class TextProcess:
 
     async def _until_gone(self) -> int:
         try:
-            async with asyncio.timeout(KILL_TIMEOUT_S):
+            async with SeenTimeout(KILL_TIMEOUT_S, time.monotonic):  # not while we stand ourselves
                 return await self._process.wait()
         except TimeoutError:
             _log.error("a text worker cannot be killed and is given up", text_worker_pid=self.pid)

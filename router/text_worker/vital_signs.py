@@ -8,10 +8,13 @@ sleeps over a task, does neither.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from cluster.errors import InternalError
 from cluster.process.exit_watch import KILL_TIMEOUT_S
+from cluster.process.own_lateness import SeenTimeout
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 
@@ -33,7 +36,9 @@ async def kill_when_silent(
             silence.heard()
         if silence.tick():
             kill()
-            await asyncio.sleep(KILL_TIMEOUT_S)
+            with suppress(TimeoutError):
+                async with SeenTimeout(KILL_TIMEOUT_S, time.monotonic):
+                    await asyncio.Event().wait()
             raise InternalError(f"the text worker {pid} stood still and cannot be killed")
         before = now
 

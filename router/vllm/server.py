@@ -73,6 +73,11 @@ class VllmServer:
         return self.salt_end, self.passed_end
 
     @property
+    def caches_apart(self) -> bool:
+        """What a gateway sends and what this router asks find nothing of each other."""
+        return self.salt_end != self.passed_end
+
+    @property
     def is_over(self) -> bool:
         """Nobody would lose anything by its going."""
         return self.num_asked == 0 or self.lost.is_set() or self.member is None

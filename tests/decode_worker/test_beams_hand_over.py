@@ -57,6 +57,8 @@ async def test_the_answers_are_the_reference_s(
     assert ended.error.code == ""
     assert received(fleet.router, "a") == expected(prompt, sampling)
     assert ended.timing.prefill_worker == ("prefill-0" if num_prefill else "")
+    said = [each.num_tokens for frame in fleet.router.frames for each in frame.searched]
+    assert said and said == [3 * step for step in range(1, len(said) + 1)]  # as they are made
     await fleet.all_empty()
     if num_prefill:
         assert counted(fleet.decode, "handoffs") == {"first": 1}

@@ -17,6 +17,7 @@ from protos import inference_pb2, inference_pb2_grpc
 from router.tenants.api_key import KeyTerms, new_key
 from router.tenants.key_file import changed_keys
 from router.tenants.limits import LEAST_BURST
+from tests.router.api.test_adapters_over_http import adapted_model
 from tests.router.front_fakes import MODEL, says
 from tests.router.test_router_process import Running, running_router
 
@@ -129,6 +130,21 @@ async def test_a_key_that_is_not_for_this_model_is_refused_at_both_doors(keys: K
         with pytest.raises(grpc.aio.AioRpcError) as over:
             await over_grpc(router, keys.other_model)
         assert over.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_both_doors_list_the_adapters_that_a_key_is_for(keys: Keys) -> None:
+    of_base = keys.add("acme", models=(MODEL,))
+    options = {"model": adapted_model(), "api_keys": str(keys.path)}
+    async with running_router(says("Hello"), **options) as router:  # type: ignore[arg-type]
+        for key, expected in ((keys.acme, [MODEL, "one"]), (of_base, [MODEL])):
+            async with http(router, key) as client:
+                listed = (await client.get("/v1/models")).json()["data"]
+            assert [each["id"] for each in listed] == expected
+            async with open_channel(router.addresses.grpc) as channel:
+                stub = inference_pb2_grpc.InferenceStub(channel)
+                asked = inference_pb2.ListModelsRequest()
+                told = await stub.ListModels(asked, metadata=[("authorization", f"Bearer {key}")])
+            assert [each.id for each in told.models] == expected
 
 
 async def test_a_rate_counts_over_both_doors_and_says_when_to_come_again(keys: Keys) -> None:

@@ -30,6 +30,7 @@ from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.control.route_prices import PromptReader
 from router.front.readiness import REMEMBERED_S, ContextLimit
+from router.front.served_model import ServedModel
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.router_process import Addresses, RouterProcess
 from router.sharing.circle import CirclePlace
@@ -77,11 +78,15 @@ class Running:
 
 @asynccontextmanager
 async def running_router(
-    script: Script, *, shared: SharedStore | None = None, **options: object
+    script: Script,
+    *,
+    shared: SharedStore | None = None,
+    model: ServedModel | None = None,
+    **options: object,
 ) -> AsyncIterator[Running]:
     workers = FakeWorkers(FakeSource(script))
     chosen = RouterOptions(port=0, grpc_port=0, **options)  # type: ignore[arg-type]
-    model = byte_model()
+    model = model or byte_model()
     parts = (chosen, model, workers, InProcessText(model), StopRequests(), World())
     process = RouterProcess(*parts, store=shared, num_routers=lambda: NUM_ROUTERS)
     task = asyncio.create_task(process.run())

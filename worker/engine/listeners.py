@@ -22,6 +22,7 @@ from engine.contract.messages import (
     QueuePlace,
     RequestEnded,
     Reserved,
+    Searched,
     Started,
     TokenEvent,
 )
@@ -35,6 +36,7 @@ RequestEvent = (
     | Pooled
     | PromptScored
     | PromptComputed
+    | Searched
     | QueuePlace
     | TokenEvent
     | RequestEnded
@@ -142,6 +144,7 @@ def _events_of(frame: Frame) -> Iterator[RequestEvent]:
     yield from frame.started
     yield from frame.scored
     yield from frame.computed
+    yield from frame.searched
     yield from frame.tokens
     yield from frame.prefilled
     yield from frame.pooled

@@ -93,6 +93,11 @@ class BeamSearchState:
         """That are wanted of each beam."""
         return self._asked.num_candidates(len(self._ends))
 
+    @property
+    def num_tokens(self) -> int:
+        """That all beams have got, told or not."""
+        return self._asked.width * self._num_generated
+
     def best(self, num: int) -> list[FinishedBeam]:
         """Of those finished; as many as were asked for, once the search is over."""
         return self._finished[:num]

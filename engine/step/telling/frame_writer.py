@@ -11,6 +11,7 @@ from engine.contract.messages import (
     Prefilled,
     PromptComputed,
     RequestEnded,
+    Searched,
     Started,
     TokenEvent,
 )
@@ -52,6 +53,11 @@ class FrameWriter:
                     prefill_ms=request.prefill_ms(),
                 )
             )
+
+    def searched(self, request: Request, num_tokens: int) -> None:
+        """So many its beams have got. Who reads an export asks for the first token alone."""
+        if not request.is_export:
+            self.frame.searched.append(Searched(request.request_id, num_tokens))
 
     def prefilled(self, blocks: Prefilled | None) -> None:
         """Blocks of an export that are final; None: there are none."""

@@ -121,6 +121,20 @@ def test_nothing_is_told_before_the_end_and_then_all_in_one_frame() -> None:
     raise AssertionError("nothing was told")
 
 
+def test_with_every_token_is_said_how_many_all_of_the_beams_have_got() -> None:
+    engine = small_engine(small_replica(40))
+    body = search("a", [1, 2, 3], width=3, n=1, max_tokens=6, stop_token_ids=())
+    engine.apply(Submit(body))
+    told: list[int] = []
+    for _ in range(100):
+        frame = step(engine)
+        told += [each.num_tokens for each in frame.searched]
+        if frame.ended:
+            assert told == [3, 6, 9, 12, 15, 18]
+            return
+    raise AssertionError("it did not end")
+
+
 def test_a_search_beside_others_changes_neither() -> None:
     engine = small_engine(small_replica(60), max_num_seqs=8, max_batch_tokens=8)
     bodies = [search(f"b{i}", [i, 2, 3], width=2 + i % 2, max_tokens=6) for i in range(3)]

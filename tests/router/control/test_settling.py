@@ -12,7 +12,7 @@ from cluster.rpc import open_channel
 from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc
 from router.control.plane import FleetPlane
-from router.control.settling import HEAR_ALL_S
+from router.fleet.first_look import HEAR_ALL_S
 from tests.router.planes import PAIRING, member_of, served_plane
 from tests.virtual_time import VirtualTime
 
@@ -39,7 +39,7 @@ async def settled(plane: FleetPlane, *members: Member) -> None:
 async def test_a_worker_ahead_of_its_partners_is_told_to_wait_and_operators_see_why() -> None:
     time = VirtualTime()
     async with (
-        served_plane(world=World(clock=time)) as (plane, address),
+        served_plane(world=World(clock=time, sleep=time.sleep)) as (plane, address),
         open_channel(address) as channel,
     ):
         stub = membership_pb2_grpc.MembershipStub(channel)
@@ -78,7 +78,7 @@ async def test_a_router_that_has_just_started_lets_nobody_settle_until_all_may_h
 ):
     time = VirtualTime()
     async with (
-        served_plane(world=World(clock=time)) as (plane, address),
+        served_plane(world=World(clock=time, sleep=time.sleep)) as (plane, address),
         open_channel(address) as channel,
     ):
         stub = membership_pb2_grpc.MembershipStub(channel)

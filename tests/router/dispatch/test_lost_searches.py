@@ -15,7 +15,11 @@ from cluster.generation import EngineLoad, FinishReason
 from cluster.identity import Role
 from cluster.sampling import SamplingParams
 from protos import generation_pb2, worker_pb2
+from router.control.plane import FleetPlane
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
+from router.fairness.shares import ANSWER_WEIGHT
+from router.tenants.priority import Priority
+from router.text.choice_count import new_counts
 from tests.router.dispatch_bench import PROMPT, collect, is_idle, outcome, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker, Frame, error_frame, until
 
@@ -33,6 +37,11 @@ def begun(request_id: str = "r1", cached: int = 4) -> Frame:
     timing = generation_pb2.Timing(queue_ms=70.0, prefill_ms=80.0)
     computed = worker_pb2.PromptComputed(request_id=request_id, cached_tokens=cached, timing=timing)
     return Frame(computed=[computed])
+
+
+def searched(num_tokens: int, request_id: str = "r1") -> Frame:
+    """It has come so far."""
+    return Frame(searched=[worker_pb2.Searched(request_id=request_id, num_tokens=num_tokens)])
 
 
 def found(worker_id: str, request_id: str = "r1") -> Frame:
@@ -176,3 +185,32 @@ async def test_the_client_s_deadline_covers_a_search_at_all_of_its_workers() -> 
         with pytest.raises(DeadlineExceeded):
             await asked
         assert sum(len(worker.submitted) for worker in workers) == 2
+
+
+def charged(plane: FleetPlane) -> float:
+    """To the tenant, for all of its answers' tokens so far."""
+    return plane.admission._line.shares_of(Priority.STANDARD.level)._counters.of("")
+
+
+async def test_a_search_is_charged_as_it_goes_and_what_is_done_over_once() -> None:
+    workers = [FakeDecodeWorker("decode-1"), FakeDecodeWorker("decode-2")]
+    async with router(*workers) as plane:
+        counts = new_counts(2)
+        asked = asyncio.create_task(anext(plane.source.generate(search(), counts)))
+        first = await holder(*workers)
+        first.send(begun())
+        first.send(searched(3))
+        await until(lambda: counts[0].num_searched_tokens == 3)
+        before = charged(plane)
+        first.send(searched(6))
+        await until(lambda: counts[0].num_searched_tokens == 6)
+        assert charged(plane) == before + 3 * ANSWER_WEIGHT
+        dies(first)
+        [second] = [worker for worker in workers if worker is not first]
+        await until(lambda: bool(second.submitted))
+        second.send(searched(3))
+        second.send(searched(1000))  # of nine that it was asked for
+        await until(lambda: counts[0].num_searched_tokens == 9)
+        assert charged(plane) == before + 6 * ANSWER_WEIGHT
+        asked.cancel()
+        await asyncio.wait([asked])

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from cluster.beam_search import BeamSearch
 from cluster.process.background import cancel
+from cluster.sampling import SamplingParams
+from router.dispatch.in_flight import TakenRequest
+from router.dispatch.journey import Journey
+from router.front.generation_request import GenerationRequest, TokenPrompt, Wishes
 from router.front.spending import FREE_RESUMES
 from router.tenants.account import Account
 from router.tenants.limit_store import Charge
 from router.tenants.limits import Left, Limit, LimitKind, Rate
 from router.tenants.tenant import Tenant
-from tests.router.dispatch_bench import PROMPT
+from tests.router.dispatch.test_lost_searches import begun, searched
+from tests.router.dispatch_bench import PROMPT, router, time_limits
+from tests.router.fake_decode_worker import FakeDecodeWorker, until
+from tests.router.front_fakes import pipeline_over
 from tests.router.model_worker import Trouble, says_nothing_more
 from tests.router.resume_bench import Client, KeepingRouter, has_told
 from tests.router.streams_bench import Bench, bench, undisturbed, wishes
@@ -101,3 +109,34 @@ async def test_who_goes_on_without_end_is_charged_what_is_computed_anew() -> Non
         assert ledger.prompt_and_answer == (len(PROMPT), 5)
         await client.read(router, await router.resume(client.ids[-1], "last", tenant))
         assert ledger.sums[LimitKind.INPUT] == len(PROMPT) + len(PROMPT) + 5
+
+
+async def test_who_leaves_a_search_before_its_end_pays_for_what_all_beams_have_got() -> None:
+    worker, ledger = FakeDecodeWorker(), Ledger()
+    async with router(worker) as plane:
+        pipeline = pipeline_over(plane.source)
+        asked = GenerationRequest(
+            request_id="r1",
+            tenant=Tenant("acme", account=Account(LIMITS, ledger)),
+            prompt=TokenPrompt(PROMPT),
+            wishes=Wishes(
+                sampling=SamplingParams(max_tokens=3, n=2, beams=BeamSearch(width=3)),
+                max_tokens=3,
+                seed=7,
+            ),
+            limits=time_limits(60.0),
+        )
+        reading = asyncio.create_task(anext(pipeline.stream(await pipeline.prepare(asked))))
+        await until(lambda: bool(worker.submitted))
+        assert ledger.prompt_and_answer == (len(PROMPT), 9)  # as it was reserved
+        worker.send(begun())
+        worker.send(searched(6))
+        [taken] = plane.source.in_flight.in_order(newest_first=True)
+        await until(lambda: num_searched(taken) == 6)
+        await cancel([reading])
+        assert ledger.prompt_and_answer == (len(PROMPT), 6)
+
+
+def num_searched(taken: TakenRequest) -> int:
+    assert isinstance(taken.under_way, Journey)
+    return taken.under_way.choices._counts[0].num_searched_tokens

@@ -10,6 +10,7 @@ import grpc
 import msgspec
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from msgspec import structs
 
 from cluster.common_options import VllmOptions
 from cluster.config import RouterOptions
@@ -165,6 +166,25 @@ async def test_at_a_server_that_reads_from_others_a_pick_finds_nothing_that_was_
             assert not salts[-1].endswith(server.salt_end)
             server.doubt_cache()
         assert salts[0] == salts[1] and salts[0].endswith(server.passed_end)
+
+
+@pytest.mark.parametrize(("role", "is_shared"), [("decode", False), ("both", True)])
+async def test_at_such_a_server_nobody_counts_on_what_requests_of_the_other_kind_have_left(
+    role: str, is_shared: bool
+) -> None:
+    async with behind(1, role=role) as router, gateway_call(router.picker) as call:
+        await call.ask(prompt("Once"))
+        await call.rest_of_body()
+        [taken] = router.plane.source.in_flight.in_order(newest_first=True)
+        assert taken.under_way is not None
+        passed = taken.under_way.request
+        ours = structs.replace(passed, apart_at=frozenset())
+        key = router.plane.fleet.with_role(Role.DECODE)[0].key
+        found = [
+            router.plane.desk.decide(asked, frozenset()).cached_at(key) for asked in (passed, ours)
+        ]
+        assert found[0] > 0
+        assert found[1] == (found[0] if is_shared else 0)
 
 
 async def test_who_shows_no_key_or_asks_for_more_than_generations_is_refused(

@@ -51,8 +51,12 @@ async def error_of(work: Awaitable[object]) -> SplitserveError:
 
 def pids() -> set[int]:
     """Of the text workers that are alive."""
-    return {
-        child.pid
-        for child in psutil.Process().children()
-        if child.status() != psutil.STATUS_ZOMBIE and CHILD_MODULE in child.cmdline()
-    }
+    return {child.pid for child in psutil.Process().children() if _is_alive(child)}
+
+
+def _is_alive(child: psutil.Process) -> bool:
+    """It may end between two looks."""
+    try:
+        return child.status() != psutil.STATUS_ZOMBIE and CHILD_MODULE in child.cmdline()
+    except psutil.NoSuchProcess:  # also one that is a zombie since
+        return False
