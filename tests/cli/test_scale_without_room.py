@@ -74,9 +74,7 @@ class GpuRelease(Release):
     def problem(self, pool: str) -> str:
         """The words of the API server on a pod that it has not let come."""
         store = self._cluster.store
-        found = self._cluster.call(
-            lambda: store.get("deployments.apps", "default", f"chat-{pool}")
-        )
+        found = self._cluster.call(lambda: store.get("deployments.apps", "default", f"chat-{pool}"))
         conditions = found["status"]["conditions"]
         return " ".join(each["message"] for each in conditions if each["type"] == "ReplicaFailure")
 

@@ -103,7 +103,9 @@ def test_the_help_of_every_command_imports_nothing_heavy_and_takes_less_than_300
     for _ in range(TRIES):
         found = helps()
         assert {words for words, (_, loaded) in found.items() if set(HEAVY) & set(loaded)} == set()
-        least = {words: min(took_s, least.get(words, took_s)) for words, (took_s, _) in found.items()}
+        least = {
+            words: min(took_s, least.get(words, took_s)) for words, (took_s, _) in found.items()
+        }
         slow = {words: took_s for words, took_s in least.items() if took_s >= HELP_LIMIT_S}
         if not slow:
             return

@@ -72,9 +72,7 @@ class Planner:
     def node(self, name: str, allocatable: dict[str, str], **spec: Any) -> None:
         new = {"metadata": {"name": name}, "spec": spec}
         self._call(lambda: self._store.create("nodes", new))
-        self._call(
-            lambda: self._store.set_status("nodes", "", name, {"allocatable": allocatable})
-        )
+        self._call(lambda: self._store.set_status("nodes", "", name, {"allocatable": allocatable}))
 
     def scale(self, order: str) -> subprocess.CompletedProcess[str]:
         """What it would come to."""
