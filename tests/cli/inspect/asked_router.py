@@ -47,8 +47,8 @@ class AskedRouter(FakeRouter):
             uptime_s=3590.0,
         )
 
-    async def metrics(self, *, timeout_s: float) -> Any:
-        return router_admin_pb2.MetricsResponse()
+    async def metrics(self, *, timeout_s: float) -> str:
+        return "splitserve_members 3\n"
 
     async def order_load(self, request: Any, *, timeout_s: float) -> Any:
         outcomes = [
