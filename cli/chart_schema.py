@@ -234,7 +234,8 @@ def _api_keys() -> Schema:
 def _planner() -> Schema:
     sizes = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}}
     options = _options(PlannerOptions)
-    return keys({"enabled": FLAG, "maxReplicas": sizes, "options": options, **_pod()})
+    flags = {"enabled": FLAG, "seesNodes": FLAG}
+    return keys({**flags, "maxReplicas": sizes, "options": options, **_pod()})
 
 
 def _one_who_sizes() -> Schema:

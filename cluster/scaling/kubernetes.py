@@ -3,7 +3,7 @@ LeaderWorkerSets where the ranks of a worker span hosts.
 
 A pool that gets smaller loses the pods that were named (named_pod.py), and else those that
 Kubernetes chooses; each drains before it ends.
-What quotas, free GPUs and disruption budgets do not allow is refused before the patch
+What limit ranges, quotas, free GPUs and disruption budgets do not allow is refused before the patch
 (room_check.py); what they forbid all the same is known when a pod is to be made, and the pool says
 it then.
 """

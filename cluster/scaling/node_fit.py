@@ -8,19 +8,30 @@ from cluster.scaling.groups import Object
 from cluster.scaling.label_selectors import Labels, holds
 
 _REPELS = ("NoSchedule", "NoExecute")
+_OF_A_CORDON = "node.kubernetes.io/unschedulable"
+"""A taint that a node has beside the word in its spec."""
 
 
 def may_be_on(pod: Object, node: Object) -> bool:
     """Of a pod's spec, and a node that is there."""
+    return not is_cordoned(node) and suits(pod, node)
+
+
+def is_cordoned(node: Object) -> bool:
+    """Nothing new comes there, whatever is free."""
+    return bool((node.get("spec") or {}).get("unschedulable"))
+
+
+def suits(pod: Object, node: Object) -> bool:
+    """Whether it is a node for such pods, cordoned or not."""
     spec, metadata = node.get("spec") or {}, node["metadata"]
     labels = metadata.get("labels") or {}
-    if spec.get("unschedulable"):
-        return False
     wanted = pod.get("nodeSelector") or {}
+    taints = [taint for taint in spec.get("taints") or () if taint["key"] != _OF_A_CORDON]
     return (
         all(labels.get(key) == value for key, value in wanted.items())
         and _is_near(pod, metadata["name"], labels)
-        and _bears(pod.get("tolerations") or (), spec.get("taints") or ())
+        and _bears(pod.get("tolerations") or (), taints)
     )
 
 

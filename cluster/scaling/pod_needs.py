@@ -30,6 +30,12 @@ class PodNeeds:
             if is_device(name) and amount
         }
 
+    def on_a_node(self) -> dict[str, Fraction]:
+        """What a node has to have free for it: devices, cores, memory, and a place."""
+        plain = {name: self.requests[name] for name in _COMPUTE if self.requests.get(name)}
+        pieces = {name: Fraction(number) for name, number in self.devices.items()}
+        return {**pieces, **plain, "pods": Fraction(1)}
+
     def of_quota(self) -> dict[str, Fraction]:
         """By the names that a quota has for it."""
         found = {"pods": Fraction(1), "count/pods": Fraction(1)}

@@ -1,12 +1,12 @@
 """What the quotas of a namespace leave for new pods. Pure.
 
 The API server judges a pod when it is made, long after its Deployment was scaled; this is before.
-What a LimitRange adds to pods is not looked at.
+What a LimitRange adds to pods is in them by now (limit_ranges.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from cluster.scaling.groups import Object
@@ -14,20 +14,52 @@ from cluster.scaling.pod_needs import added, pod_needs
 from cluster.scaling.pool_growth import PoolGrowth
 from cluster.scaling.quantity import in_words, quantity
 
+_SAID_BY_EACH = frozenset(
+    f"{prefix}{resource}"
+    for prefix in ("", "requests.", "limits.")
+    for resource in ("cpu", "memory")
+)
+"""Resources that the API server wants of each container where a quota names them."""
+
 
 def quota_refusals(quotas: Sequence[Object], growths: Sequence[PoolGrowth]) -> list[str]:
-    """One for each resource that all of them together would take too much of; who leaves gives it
-    back. Raises ValueError for an amount that is none."""
-    return [text for quota in quotas for text in _refusals(quota, growths)]
+    """One for each resource that all of them together would take too much of, and for each that a
+    container has to say and does not; who leaves gives it back. Raises ValueError for an amount
+    that is none."""
+    judges = (_unsaid, _refusals)
+    return [text for quota in quotas for judge in judges for text in judge(quota, growths)]
+
+
+def _unsaid(quota: Object, growths: Sequence[PoolGrowth]) -> list[str]:
+    """A quota of processors or memory asks each container for its own amount."""
+    asked = [name for name in _hard(quota) if name in _SAID_BY_EACH]
+    missing = {
+        (growth.pool, name): None
+        for growth in growths
+        if growth.num_new > 0
+        for pod in growth.pods
+        if _is_counted(quota["spec"], pod)
+        for container in (*(pod.get("initContainers") or ()), *pod["containers"])
+        for name in asked
+        if name not in pod_needs({"containers": [container]}).of_quota()
+    }
+    return [
+        f"quota {quota['metadata']['name']}: each container has to say {name}, and one of {pool} "
+        "does not"
+        for pool, name in missing
+    ]
+
+
+def _hard(quota: Object) -> Mapping[str, object]:
+    found: Mapping[str, object] = (quota.get("status") or {}).get("hard") or {}
+    return found or quota["spec"].get("hard") or {}
 
 
 def _refusals(quota: Object, growths: Sequence[PoolGrowth]) -> list[str]:
-    status = quota.get("status") or {}
-    hard = status.get("hard") or quota["spec"].get("hard") or {}
-    used = status.get("used") or {}
+    used = (quota.get("status") or {}).get("used") or {}
     asked = {growth.pool: _of_a_worker(quota, growth) for growth in growths if growth.num_new}
     texts = []
-    for resource, limit in hard.items():
+    for resource, limit in _hard(quota).items():
         left = quantity(limit) - quantity(used.get(resource, 0))
         wanted = {
             growth.pool: asked[growth.pool].get(resource, Fraction(0)) * growth.num_new

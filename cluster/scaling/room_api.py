@@ -1,4 +1,4 @@
-"""What an API server says of the room that a cluster has: quotas, budgets, nodes, pods."""
+"""What an API server says of the room that a cluster has: limits, quotas, budgets, nodes, pods."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class RoomApi(Protocol):
     answer."""
 
     namespace: str
+
+    async def limit_ranges(self) -> Sequence[Object]:
+        """Of the namespace."""
 
     async def quotas(self) -> Sequence[Object]:
         """Of the namespace."""
@@ -43,6 +46,11 @@ class ServerRoom(RoomApi):
         self.namespace = namespace
         self._core = api.CoreV1Api(client)
         self._policy = api.PolicyV1Api(client)
+
+    async def limit_ranges(self) -> Sequence[Object]:
+        """See RoomApi."""
+        call = self._core.list_namespaced_limit_range_without_preload_content
+        return await _all(call, namespace=self.namespace)
 
     async def quotas(self) -> Sequence[Object]:
         """See RoomApi."""

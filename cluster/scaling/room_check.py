@@ -1,6 +1,7 @@
 """Whether a cluster has room for an order, asked before anything is changed.
 
-    larger    quotas of the namespace, then free devices of the nodes that the pods may be on
+    larger    limit ranges and quotas of the namespace, then what is free on the nodes that the pods
+              may be on
     smaller   disruption budgets of the pool's pods
 
 What may not be looked at is passed over and said: many who may scale a pool may not list nodes.
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from cluster.scaling.budgets import PoolShrinking, budget_refusals
 from cluster.scaling.groups import Object
+from cluster.scaling.limit_ranges import filled_in, limit_refusals
 from cluster.scaling.node_room import device_refusals, wants_devices
 from cluster.scaling.pool_growth import PoolGrowth, growth_of
 from cluster.scaling.pool_kind import kind_of
@@ -20,6 +22,7 @@ from cluster.scaling.room_api import RoomApi
 from cluster.scaling.scaler import PoolState, RefusalReason, ScaleOrder, ScaleRefused
 
 Listing = Callable[[], Awaitable[Sequence[Object]]]
+_LIMITS = "limit ranges"
 _GPUS = "GPUs of nodes"
 _BUDGETS = "disruption budgets"
 _MAX_TEXTS = 8
@@ -37,6 +40,10 @@ class RoomCheck:
     async def grow(self, growths: Sequence[PoolGrowth], *, may_wait: bool) -> tuple[str, ...]:
         """`growths`: of the order, and of those that are given with it. `may_wait`: for nodes that
         are not there yet. What was not looked at, in words. Raises ScaleRefused, WorkerLost."""
+        ranges = await self._seen(_LIMITS, self._room.limit_ranges)
+        if ranges:
+            growths = filled_in(ranges, growths)
+            self._judge(RefusalReason.LIMITS, _LIMITS, lambda: limit_refusals(ranges, growths))
         quotas = await self._seen("quotas", self._room.quotas)
         if quotas is not None:
             self._judge(RefusalReason.QUOTA, "quotas", lambda: quota_refusals(quotas, growths))

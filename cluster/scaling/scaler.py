@@ -27,6 +27,7 @@ class RefusalReason(enum.StrEnum):
     BELOW_ONE = "below_one"
     GPUS = "gpus"
     ROOM = "room"
+    LIMITS = "limits"
     QUOTA = "quota"
     DISRUPTION = "disruption"
     NO_SUCH_WORKER = "no_such_worker"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +14,6 @@ from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.options import option_specs
 from tests.cli.run_cli import ROOT, clean_environ, cli
 
-HELP_LIMIT_S = 0.9
-"""Of a core: the help takes 0.2, and what might be imported for it by mistake more than this."""
 HEAVY = ["torch", "grpc", "starlette", "numpy", "rich", "aiohttp", "huggingface_hub", "nixl_cu12"]
 MODULES_OF_HELP = """
 import sys
@@ -45,12 +42,8 @@ def test_help_imports_nothing_heavy() -> None:
     assert not set(HEAVY) & set(loaded)
 
 
-def test_help_is_quick_and_names_every_command() -> None:
-    before = os.times()
+def test_help_names_every_command() -> None:
     done = cli("--help")
-    after = os.times()
-    took_s = after.children_user - before.children_user
-    assert took_s < HELP_LIMIT_S
     assert done.returncode == 0
     for command in [
         "serve",

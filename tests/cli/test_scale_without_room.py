@@ -1,4 +1,4 @@
-"""`scale` through the real client where quotas, GPUs and budgets leave no room for it."""
+"""`scale` through the real client where limits, quotas, GPUs and budgets leave no room for it."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ class GpuRelease(Release):
         metadata = {"name": "small", "namespace": "default"}
         self._create("resourcequotas", {"metadata": metadata, "spec": {"hard": named}})
 
+    def limits(self, **item: dict[str, str]) -> None:
+        """Of each container."""
+        metadata = {"name": "narrow", "namespace": "default"}
+        spec = {"limits": [{"type": "Container", **item}]}
+        self._create("limitranges", {"metadata": metadata, "spec": spec})
+
     def budget(self, pool: str, min_available: int) -> None:
         metadata = {"name": f"keep-{pool}", "namespace": "default"}
         selector = {"matchLabels": {"splitserve/pool": pool}}
@@ -55,6 +61,22 @@ class GpuRelease(Release):
 
     def sizes(self) -> tuple[int, int]:
         return self.spec("prefill")["replicas"], self.spec("decode")["replicas"]
+
+    def scale_by_force(self, pool: str, size: int) -> None:
+        """As somebody else does."""
+
+        def change(draft: dict[str, Any]) -> None:
+            draft["spec"]["replicas"] = size
+
+        self._edit(pool, change)
+        self.settle()
+
+    def problem(self, pool: str) -> str:
+        """The words of the API server on a pod that it has not let come."""
+        store = self._cluster.store
+        found = self._cluster.call(lambda: store.get("deployments.apps", "default", f"chat-{pool}"))
+        conditions = found["status"]["conditions"]
+        return " ".join(each["message"] for each in conditions if each["type"] == "ReplicaFailure")
 
     def pods(self) -> int:
         return len(self._cluster.call(lambda: self._cluster.store.select("pods", "default")))
@@ -88,6 +110,29 @@ def test_a_quota_is_a_refusal_with_its_numbers_before_anything_is_patched(
     assert "2 new of decode ask for 2 more: room for 1 worker(s)" in done.stderr
     assert release.sizes() == (1, 1)
     assert release.run("scale", "decode=2", *words).returncode == 0
+
+
+def test_a_limit_range_is_a_refusal_before_the_server_s_own(release: GpuRelease) -> None:
+    release.limits(min={"memory": "1Gi"}, max={"nvidia.com/gpu": "0"})
+    done = release.run("scale", "decode=2", "--yes")
+    assert done.returncode == 4
+    said = "a container of decode may take 1 nvidia.com/gpu, and at most 0 nvidia.com/gpu"
+    assert f"refused (limits): limit range narrow: {said}" in done.stderr
+    assert release.sizes() == (1, 1)
+    release.scale_by_force("decode", 2)
+    said = "maximum nvidia.com/gpu usage per Container is 0, but limit is 1"
+    assert said in release.problem("decode"), "the server says the same, later"
+
+
+def test_what_a_limit_range_gives_pods_counts_for_a_quota(release: GpuRelease) -> None:
+    release.quota(limits_memory="6Gi")
+    done = release.run("scale", "decode=2", "--dry-run")
+    assert done.returncode == 4
+    assert "each container has to say limits.memory, and one of decode does not" in done.stderr
+    release.limits(default={"memory": "4Gi"})
+    assert release.run("scale", "decode=2", "--dry-run").returncode == 0
+    done = release.run("scale", "decode=3", "--dry-run")
+    assert "2 new of decode ask for 8 GiB more: room for 1 worker(s)" in done.stderr
 
 
 def test_two_pools_that_fit_alone_are_refused_together(release: GpuRelease) -> None:
@@ -127,13 +172,14 @@ def test_who_may_not_look_scales_all_the_same_and_is_told_which_verbs_that_takes
     release.quota(pods="1")
     done = release.run("scale", "decode=9", "--dry-run", token=token)
     assert done.returncode == 0, done.stderr
+    assert "not known: limit ranges: limitranges is forbidden: " in done.stderr
     assert "not known: quotas: resourcequotas is forbidden: " in done.stderr
     assert "cannot list" in done.stderr
     assert "not known: GPUs of nodes: nodes is forbidden" in done.stderr
     told = json.loads(
         release.run("scale", "decode=9", "--dry-run", "-o", "json", token=token).stdout
     )
-    assert len(told[0]["unjudged"]) == 2
+    assert len(told[0]["unjudged"]) == 3
 
 
 def test_what_the_server_itself_forbids_later_ends_the_wait_with_its_words(

@@ -15,20 +15,36 @@ from tests.cli.test_main import HEAVY
 from tests.cli.verbs import ELSEWHERE, VERBS
 
 ALL_HELP = """
-import contextlib, io, json, sys, time
+import contextlib, io, json, os, sys, time
 import typer
 from cli.main import app
-command, slowest_s = typer.main.get_command(app), 0.0
-for words in json.loads(sys.argv[1]):
+command = typer.main.get_command(app)
+start_s = time.process_time()  # from the first instruction of this process
+def helped(words):
     began_s, said = time.process_time(), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
         command.main([*words.split(), "--help"], "splitserve")
-    slowest_s = max(slowest_s, time.process_time() - began_s)
-    assert said.getvalue().startswith("Usage: splitserve " + words), words
-print(json.dumps([sorted({name.partition(".")[0] for name in sys.modules}), slowest_s]))
+    took_s = time.process_time() - began_s
+    assert said.getvalue().startswith(f"Usage: splitserve {words}".rstrip()), words
+    return [start_s + took_s, sorted({name.partition(".")[0] for name in sys.modules})]
+found = {}
+for words in json.loads(sys.argv[1]):
+    reading, writing = os.pipe()
+    if os.fork() == 0:  # what one has imported no other has
+        with os.fdopen(writing, "w") as result:
+            json.dump(helped(words), result)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as result:
+        found[words] = json.load(result)
+    os.wait()
+print(json.dumps(found))
 """
-HELP_LIMIT_S = 0.5
-"""Of a core, beside the start of the program: on a busy machine the slowest took 0.14."""
+HELP_LIMIT_S = 0.3
+"""Of a core, from the start of the process: what a help takes on an idle machine, whoever else has
+the cores now."""
+TRIES = 8
+"""Caches that others empty make a core slower, too: the least of so many counts."""
 
 
 def commands() -> set[str]:
@@ -68,15 +84,29 @@ def test_every_ground_tries_all_of_them_and_a_planner_beside() -> None:
         assert "@every_verb" in text and "check_planner(ground)" in text, path
 
 
-def test_the_help_of_every_command_imports_nothing_heavy_and_is_quick() -> None:
+def helps() -> dict[str, tuple[float, list[str]]]:
+    """Seconds of a core, and what was imported, by the words before `--help`."""
+    whole = {"", *(name.rpartition(" ")[0] for name in commands()), *commands()}
     done = subprocess.run(
-        [sys.executable, "-c", ALL_HELP, json.dumps(sorted(commands()))],
+        [sys.executable, "-c", ALL_HELP, json.dumps(sorted(whole))],
         cwd=ROOT,
         env=clean_environ(),
         capture_output=True,
         text=True,
         check=True,
     )
-    loaded, slowest_s = json.loads(done.stdout)
-    assert not set(HEAVY) & set(loaded)
-    assert slowest_s < HELP_LIMIT_S
+    return {words: (took_s, loaded) for words, (took_s, loaded) in json.loads(done.stdout).items()}
+
+
+def test_the_help_of_every_command_imports_nothing_heavy_and_takes_less_than_300_ms() -> None:
+    least: dict[str, float] = {}
+    for _ in range(TRIES):
+        found = helps()
+        assert {words for words, (_, loaded) in found.items() if set(HEAVY) & set(loaded)} == set()
+        least = {
+            words: min(took_s, least.get(words, took_s)) for words, (took_s, _) in found.items()
+        }
+        slow = {words: took_s for words, took_s in least.items() if took_s >= HELP_LIMIT_S}
+        if not slow:
+            return
+    raise AssertionError(slow)

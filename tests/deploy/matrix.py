@@ -53,7 +53,7 @@ AXES: dict[str, dict[str, Manifest]] = {
             "worker": {"autoscaling": {"enabled": True}},
             "metrics": {"prometheus": "http://prometheus:9090"},
         },
-        "planner": {"planner": {"enabled": True, "maxReplicas": {"decode": 8}}},
+        "planner": {"planner": {"enabled": True, "seesNodes": True, "maxReplicas": {"decode": 8}}},
     },
     "secrets": {
         "made": {},

@@ -36,7 +36,7 @@ def test_there_is_none_by_default() -> None:
 
 LOOKS = [
     {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]},
-    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["limitranges", "resourcequotas"], "verbs": ["list"]},
     {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]},
 ]
 
@@ -55,6 +55,17 @@ def test_it_may_list_deployments_and_their_limits_and_change_the_sizes_of_its_po
     binding = rendered(SIZED).kind("RoleBinding")["demo-planner"]
     account = rendered(SIZED).pods["demo-planner"]["spec"]["serviceAccountName"]
     assert [each["name"] for each in binding["subjects"]] == [account] == ["demo-planner"]
+
+
+def test_it_sees_nodes_and_pods_of_the_cluster_where_that_is_asked_for() -> None:
+    assert not rendered(SIZED).kind("ClusterRole")
+    release = rendered({"planner": {**SIZED["planner"], "seesNodes": True}})
+    (name, role) = next(iter(release.kind("ClusterRole").items()))
+    assert name == "default-demo-planner", "of two releases each has its own"
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
+    binding = release.kind("ClusterRoleBinding")[name]
+    assert binding["roleRef"]["name"] == name
+    assert binding["subjects"] == release.kind("RoleBinding")["demo-planner"]["subjects"]
 
 
 def test_groups_are_scaled_by_their_own_kind() -> None:

@@ -80,13 +80,13 @@ async def test_helm_installs_both_pools_and_its_test_asks_them_from_inside(tmp_p
 
 
 def everything(cluster: MiniCluster) -> set[str]:
-    """Kind and name of all that lies in the namespace."""
+    """Kind and name of all that lies in the namespace, or in none."""
     store, resources = cluster.store, cluster.server.api.resources.all()
     return {
         f"{resource.kind} {found['metadata']['name']}"
         for resource in resources
-        if resource.is_namespaced
-        for found in cluster.call(lambda name=resource.name: store.select(name, "default"))
+        for found in cluster.call(lambda name=resource.name: store.select(name))
+        if found["metadata"].get("namespace", "default") == "default"
     }
 
 

@@ -15,6 +15,9 @@ from tests.mini_cluster.object_store import ObjectStore
 from tests.mini_cluster.refusals import Refusal
 
 QUOTAS = "resourcequotas"
+_SAID_BY_EACH = [
+    f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory")
+]
 _UNITS = {"": 1, "m": Fraction(1, 1000), "k": 1000, "M": 1000**2, "G": 1000**3}
 _UNITS |= {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4}
 
@@ -34,10 +37,11 @@ def refuse_beyond_quota(store: ObjectStore, pod: Object) -> None:
     used = _used(store, namespace)
     for quota in store.select(QUOTAS, namespace):
         hard = quota["spec"].get("hard") or {}
+        _refuse_who_does_not_say(quota, pod, hard)
         beyond = [
             name
             for name in sorted(hard)
-            if asked.get(name) and used.get(name, Fraction(0)) + asked[name] > _amount(hard[name])
+            if asked.get(name) and used.get(name, Fraction(0)) + asked[name] > amount_of(hard[name])
         ]
         if beyond:
             lists = (
@@ -54,6 +58,20 @@ def refuse_beyond_quota(store: ObjectStore, pod: Object) -> None:
             raise Refusal(403, "Forbidden", f'pods "{name}" is forbidden: {said}', kind="pods")
 
 
+def _refuse_who_does_not_say(quota: Object, pod: Object, hard: Object) -> None:
+    missing = [
+        f"{name} for: {container['name']}"
+        for name in sorted(hard)
+        if name in _SAID_BY_EACH
+        for container in pod["spec"]["containers"]
+        if name not in _of_containers([container])
+    ]
+    if missing:
+        name = pod["metadata"].get("name") or pod["metadata"]["generateName"]
+        said = f"failed quota: {quota['metadata']['name']}: must specify {'; '.join(missing)}"
+        raise Refusal(403, "Forbidden", f'pods "{name}" is forbidden: {said}', kind="pods")
+
+
 def _used(store: ObjectStore, namespace: str) -> dict[str, Fraction]:
     total: dict[str, Fraction] = {}
     for pod in store.select("pods", namespace):
@@ -64,8 +82,13 @@ def _used(store: ObjectStore, namespace: str) -> dict[str, Fraction]:
 
 
 def _of_pod(pod: Object) -> dict[str, Fraction]:
-    found: dict[str, Fraction] = {"pods": Fraction(1), "count/pods": Fraction(1)}
-    for container in pod["spec"]["containers"]:
+    once = {"pods": Fraction(1), "count/pods": Fraction(1)}
+    return once | _of_containers(pod["spec"]["containers"])
+
+
+def _of_containers(containers: list[Object]) -> dict[str, Fraction]:
+    found: dict[str, Fraction] = {}
+    for container in containers:
         resources = container.get("resources") or {}
         limits = resources.get("limits") or {}
         for name, written in (limits | (resources.get("requests") or {})).items():
@@ -78,10 +101,10 @@ def _of_pod(pod: Object) -> dict[str, Fraction]:
 
 
 def _add(found: dict[str, Fraction], name: str, written: object) -> None:
-    found[name] = found.get(name, Fraction(0)) + _amount(written)
+    found[name] = found.get(name, Fraction(0)) + amount_of(written)
 
 
-def _amount(written: object) -> Fraction:
+def amount_of(written: object) -> Fraction:
     parts = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(written))
     assert parts is not None, written
     return Fraction(parts[1]) * _UNITS[parts[2]]

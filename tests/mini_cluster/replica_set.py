@@ -14,8 +14,8 @@ from tests.mini_cluster.children import (
 )
 from tests.mini_cluster.conditions import condition, merged
 from tests.mini_cluster.history import Object
+from tests.mini_cluster.limit_ranges import admit_pod
 from tests.mini_cluster.object_store import ObjectStore
-from tests.mini_cluster.quotas import refuse_beyond_quota
 from tests.mini_cluster.refusals import Refusal
 
 REPLICA_SETS = "replicasets.apps"
@@ -43,7 +43,7 @@ def _replace(store: ObjectStore, found: Object) -> Refusal | None:
     try:
         for _ in range(wanted - len(pods)):
             pod = new_pod(found, found["metadata"]["name"] + "-")
-            refuse_beyond_quota(store, pod)
+            admit_pod(store, pod)
             store.create("pods", pod)
     except Refusal as said:
         refusal = said

@@ -14,10 +14,10 @@ from typing import Any
 from tests.mini_cluster.admission import after_creation, first_status, received, with_defaults
 from tests.mini_cluster.apply import Bookkeeper, Manager
 from tests.mini_cluster.history import Object
+from tests.mini_cluster.limit_ranges import admit_pod
 from tests.mini_cluster.merge import json_merge, json_patch, strategic_merge
 from tests.mini_cluster.metadata import timestamp
 from tests.mini_cluster.object_store import ObjectStore
-from tests.mini_cluster.quotas import refuse_beyond_quota
 from tests.mini_cluster.refusals import Refusal, not_found
 from tests.mini_cluster.resources import Resource
 from tests.mini_cluster.scale import scale_of, scaled
@@ -120,7 +120,7 @@ class Writes:
 
     def _created(self, made: Object) -> Object:
         if self.resource.name == "pods":
-            refuse_beyond_quota(self.store, made)
+            admit_pod(self.store, made)
         if status := first_status(self.resource, made):
             made = made | {"status": status}
         created = self.store.create(self.resource.name, made)

@@ -40,9 +40,9 @@ _SHOWN = (
 _HEAD_OF_RELEASES = """
 A release on Kubernetes is changed through its API server, by your kubeconfig. `rollout status` ends
 with 1 while pools are on their way; with `--watch` it ends when they are there (0), or when
-something is in their way (1). What quotas, free GPUs and disruption budgets do not allow is
-refused, with the numbers (4); what you may not look at is said to be not known. `--allow-pending`
-lets new pods wait for nodes that are to come.
+something is in their way (1). What limit ranges, quotas, free GPUs and disruption budgets do not
+allow is refused, with the numbers (4); what you may not look at is said to be not known.
+`--allow-pending` lets new pods wait for nodes that are to come.
 """
 _SHOWN_OF_RELEASES = (
     ("scale", "decode=6", "--dry-run"),

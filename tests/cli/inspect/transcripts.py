@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.config.transcripts import config_transcripts
 from tests.cli.inspect.changing import changing_transcripts
+from tests.cli.inspect.everyday import everyday_transcripts
 from tests.cli.inspect.fake_router import FakeRouter, run
 from tests.cli.inspect.made_up_tail import with_a_slow_worker
 
@@ -56,7 +57,8 @@ _SHOWN = (
 def transcripts() -> str:
     """The whole page, in Markdown."""
     looking = "".join(_transcript(words) for words in _SHOWN)
-    return _HEAD + looking + changing_transcripts() + config_transcripts()
+    every_day = everyday_transcripts()
+    return _HEAD + looking + changing_transcripts() + every_day + config_transcripts()
 
 
 def _transcript(words: tuple[str, ...]) -> str:

@@ -22,12 +22,16 @@ class PlayedRoom(RoomApi):
 
     def __init__(self) -> None:
         self.namespace = "default"
+        self.limit_list: list[Object] = []
         self.quota_list: list[Object] = []
         self.budget_list: list[Object] = []
         self.node_list: list[Object] = [gpu_node("roomy", 1000)]
         self.pod_list: list[Object] = []
         self.forbidden: dict[str, str] = {}
         self.asked: list[str] = []
+
+    async def limit_ranges(self) -> Sequence[Object]:
+        return self._listed("limitranges", self.limit_list)
 
     async def quotas(self) -> Sequence[Object]:
         return self._listed("resourcequotas", self.quota_list)
@@ -200,6 +204,12 @@ def quota(name: str, hard: dict[str, str], used: dict[str, str], **spec: Any) ->
         "spec": {"hard": hard, **spec},
         "status": {"hard": hard, "used": used},
     }
+
+
+def limit_range(name: str, *items: dict[str, Any]) -> dict[str, Any]:
+    """Of containers, where an item does not say of what it is."""
+    limits = [{"type": "Container", **item} for item in items]
+    return {"metadata": {"name": name}, "spec": {"limits": limits}}
 
 
 def budget(name: str, pool: str, **spec: Any) -> dict[str, Any]:

@@ -77,6 +77,54 @@ def test_a_group_finds_a_place_for_each_of_its_pods_or_none() -> None:
     assert "of large" in text
 
 
+def asking(name: str, size: int, gpus: int = 1, **requests: str) -> PoolGrowth:
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": requests}
+    return growth(name, size, containers=[{"resources": resources}])
+
+
+def test_a_node_with_free_gpus_may_be_full_all_the_same() -> None:
+    node = gpu_node("a", 8)
+    other = pod_on("a", 0, namespace="others")
+    other["spec"]["containers"] = [{"resources": {"requests": {"cpu": "40"}}}]
+    assert refusals([node], [other], asking("decode", 3, cpu="8")) == []
+    (text,) = refusals([node], [other], asking("decode", 4, cpu="8"))
+    assert text == (
+        "4 worker(s) of decode have no node yet, and a pod of theirs asks for 1 nvidia.com/gpu and "
+        "8 cpu: of the 1 node(s) that it may be on 8 of 8 nvidia.com/gpu and 24 of 64 cpu are "
+        "free, room for 3"
+    )
+
+
+def test_what_each_alone_has_room_for_and_not_together_is_all_told() -> None:
+    nodes = [gpu_node("a", 4), gpu_node("b", 0)]
+    nodes[0]["status"]["allocatable"]["memory"] = "8Gi"
+    nodes[1]["status"]["allocatable"]["memory"] = "64Gi"
+    (text,) = refusals(nodes, [], asking("decode", 3, memory="4Gi"))
+    assert "asks for 1 nvidia.com/gpu and 4 GiB memory: " in text
+    assert "4 of 4 nvidia.com/gpu and 72 of 72 GiB memory" in text.replace(" GiB of", " of")
+    assert text.endswith("room for 2")
+
+
+def test_a_node_has_so_many_pods() -> None:
+    node = gpu_node("a", 8)
+    node["status"]["allocatable"]["pods"] = "3"
+    pods = [pod_on("a", 0, namespace="others") for _ in range(2)]
+    (text,) = refusals([node], pods, growth("decode", 2))
+    assert "8 of 8 nvidia.com/gpu and 1 of 3 pods are free, room for 1" in text
+
+
+def test_cordoned_nodes_are_no_room_and_are_told() -> None:
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    cordoned = {"unschedulable": True, "taints": [taint]}
+    nodes = [gpu_node("a", 2), gpu_node("b", 8, **cordoned)]
+    nodes += [gpu_node("c", 8, labels={"gpu": "h100"}, **cordoned)]
+    assert refusals(nodes, [], growth("decode", 2)) == []
+    (text,) = refusals(nodes, [], growth("decode", 3))
+    assert "of the 1 node(s) that it may be on (another 2 cordoned) 2 of 2" in text
+    (text,) = refusals(nodes, [], growth("decode", 1, nodeSelector={"gpu": "h100"}))
+    assert "of the 0 node(s) that it may be on (another 1 cordoned) 0 of 0" in text
+
+
 def test_small_gaps_are_filled_before_whole_nodes_are_taken() -> None:
     nodes = [gpu_node("whole", 4), gpu_node("gap", 4)]
     pods = [pod_on("gap", 2, namespace="others")]
@@ -104,6 +152,7 @@ def term(key: str, operator: str, *values: str) -> dict[str, Any]:
     [
         ({}, {}, True),
         ({}, {"unschedulable": True}, False),
+        ({"tolerations": [{"operator": "Exists"}]}, {"unschedulable": True}, False),
         ({"nodeSelector": {"gpu": "h100"}}, {"labels": {"gpu": "h100"}}, True),
         ({"nodeSelector": {"gpu": "h100"}}, {"labels": {"gpu": "a10"}}, False),
         ({}, {"taints": [TAINT]}, False),

@@ -126,3 +126,14 @@ def test_a_quota_of_a_priority_class_counts_pods_of_that_class(
     made["spec"]["template"]["spec"]["priorityClassName"] = "high"
     of_class = scoped(scopeSelector={"matchExpressions": [term]})
     assert bool(quota_refusals([of_class], [growth_of(made, "decode", 1)])) is is_counted
+
+
+def test_a_quota_of_cores_or_memory_asks_each_container_for_its_own_amount() -> None:
+    limits = quota("limits", {"limits.memory": "64Gi", "pods": "9"}, {"pods": "2"})
+    (text,) = quota_refusals([limits], [growth("decode", 2, 3)])
+    assert text == (
+        "quota limits: each container has to say limits.memory, and one of decode does not"
+    )
+    assert quota_refusals([limits], [growth("decode", 3, 2)]) == [], "who leaves says nothing"
+    devices = quota("gpus", {"requests.amd.com/gpu": "4"}, {})
+    assert quota_refusals([devices], [growth("decode", 2, 3)]) == [], "of devices it asks nobody"

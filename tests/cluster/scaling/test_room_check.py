@@ -13,6 +13,7 @@ from tests.cluster.scaling.played_kubernetes import (
     budget,
     deployment,
     gpu_node,
+    limit_range,
     pod_on,
     quota,
 )
@@ -69,13 +70,32 @@ async def test_pools_that_are_ordered_together_are_judged_together(
 
 
 async def test_what_may_not_be_listed_is_said_and_does_not_refuse(api: PlayedDeployments) -> None:
-    api.room.forbidden = {"nodes": "nodes is forbidden: cannot list", "resourcequotas": "no quotas"}
+    forbidden = {"nodes": "nodes is forbidden: cannot list", "resourcequotas": "no quotas"}
+    api.room.forbidden = forbidden | {"limitranges": "no limits"}
     plan = await KubernetesScaler(api, "chat").scale(replace(LARGER, size=40))
     assert plan.unjudged == (
+        "limit ranges: no limits",
         "quotas: no quotas",
         "GPUs of nodes: nodes is forbidden: cannot list",
     )
-    assert api.room.asked == ["resourcequotas", "nodes"]
+    assert api.room.asked == ["limitranges", "resourcequotas", "nodes"]
+
+
+async def test_what_a_limit_range_gives_a_pod_counts_for_quotas_and_its_bounds_refuse(
+    api: PlayedDeployments,
+) -> None:
+    scaler, smaller = KubernetesScaler(api, "chat"), replace(LARGER, size=3, is_dry_run=True)
+    api.room.quota_list = [quota("cores", {"limits.cpu": "12"}, {"limits.cpu": "9"})]
+    with pytest.raises(ScaleRefused, match="each container has to say limits.cpu"):
+        await scaler.scale(smaller)
+    api.room.limit_list = [limit_range("usual", {"default": {"cpu": "3"}})]
+    await scaler.scale(smaller)
+    with pytest.raises(ScaleRefused, match="ask for 6 more: room for 1"):
+        await scaler.scale(replace(smaller, size=4))
+    api.room.limit_list = [limit_range("small", {"max": {"nvidia.com/gpu": "0"}})]
+    with pytest.raises(ScaleRefused, match="limit range small: a container of decode") as refusal:
+        await scaler.scale(smaller)
+    assert refusal.value.reason is RefusalReason.LIMITS and sizes(api) == [1, 2]
 
 
 async def test_an_amount_that_is_none_is_said_and_does_not_refuse(api: PlayedDeployments) -> None:
@@ -110,4 +130,4 @@ async def test_a_pool_without_gpus_asks_for_no_nodes() -> None:
     api = PlayedDeployments(deployment("prefill", 1), deployment("decode", 2))
     api.get_ready()
     await KubernetesScaler(api, "chat").scale(LARGER)
-    assert api.room.asked == ["resourcequotas"]
+    assert api.room.asked == ["limitranges", "resourcequotas"]

@@ -110,6 +110,41 @@ def test_a_gpu_s_worker_has_what_triton_and_the_container_toolkit_ask_for() -> N
     assert not any(line.startswith("triton") for line in extras["worker-cpu"])
 
 
+def test_the_image_for_gpus_is_made_by_the_steps_of_the_one_that_is_built_here() -> None:
+    """But for whose torch it takes, and which extra. Nobody here can build it; so what it does that
+    the other does not is this alone."""
+    cpu, cuda = (stages()[f"worker-{kind}-build"] for kind in ("cpu", "cuda"))
+    assert cpu.base == cuda.base == "build"
+    assert cuda.all("COPY") == cpu.all("COPY")
+    steps = " ".join(cpu.all("RUN"))
+    steps = steps.replace('--no-deps --index-url "$TORCH_INDEX" "$torch"', "TORCH")
+    others = " ".join(cuda.all("RUN")).replace("[$WORKER,ray]", "[worker-cpu,ray]")
+    others = others.replace(
+        '${TORCH_INDEX:+--no-deps --index-url "$TORCH_INDEX"} "$torch"', "TORCH"
+    )
+    assert others == steps and "TORCH" in steps
+    copied = [
+        each.replace("worker-cuda-", "worker-cpu-") for each in stages()["worker-cuda"].all("COPY")
+    ]
+    assert copied == stages()["worker-cpu"].all("COPY")
+
+
+def test_the_docs_say_that_nobody_has_built_it() -> None:
+    said = "**The image for GPUs was never built or run by anybody here**"
+    assert said in (PROJECT / "docs/kubernetes.md").read_text()
+
+
+def test_all_that_an_image_for_gpus_installs_is_pinned() -> None:
+    """What CUDA's torch asks for itself is resolved for each Python by `make check`
+    (tests/packaging/resolve.py), which takes all extras."""
+    pinned = set(re.findall(r"^([\w.-]+)==", (PROJECT / "constraints.txt").read_text(), re.M))
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    wanted = [*PYPROJECT["project"]["dependencies"], *extras["worker"], *extras["ray"], "torch"]
+    names = {re.split(r"[^\w.-]", line)[0] for line in wanted} - {"splitserve"}
+    told, known = ({re.sub(r"[-_.]+", "-", n).lower() for n in each} for each in (names, pinned))
+    assert told <= known
+
+
 def test_ranks_of_several_hosts_find_the_verbs_that_nccl_loads_by_name() -> None:
     """NIXL's wheel has its own, under a name that NCCL does not ask for."""
     installs = " ".join(run for stage in line_of("worker-cuda") for run in stage.all("RUN"))
