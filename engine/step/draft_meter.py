@@ -14,12 +14,11 @@ class DraftMeter:
 
     def __init__(
         self,
-        speculation: Speculation | None,
+        speculation: Speculation,
         verification: Verification,
         meter: LoadMeter,
         clock: Clock,
     ) -> None:
-        """`speculation`: None: of an engine that does not draft."""
         self._speculation = speculation
         self._verification = verification
         self._meter = meter
@@ -27,8 +26,6 @@ class DraftMeter:
 
     def has_measured(self, plan: StepPlan, *, has_work: bool) -> bool:
         """True: the step had drafts, and is measured; `has_work`: it leaves some."""
-        if self._speculation is None:
-            return False
         if guess_s := self._speculation.take_s():
             self._meter.guessed(guess_s)
             self._verification.counts.note_guessing(guess_s)

@@ -73,8 +73,7 @@ class Engine:
         make_drafter: MakeDrafter | None = None,
     ) -> None:
         """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows.
-        `grammars`: None: requests with one are refused. `make_drafter`: of every sequence, whatever
-        the options say; None: as they say.
+        `grammars`: None: requests with one are refused. `make_drafter`: None: as options say.
 
         Raises ConfigError for drafts that were asked for by name and cannot be.
         """
@@ -102,14 +101,10 @@ class Engine:
         )
         self._commands = self._commands_of(replica)
         self._verification = Verification(self.placement, self.table, self._token_choice)
-        self._draft_meter = DraftMeter(self._speculation, self._verification, self._meter, clock)
+        self._draft_meter = self._draft_meter_of(self._speculation)
         self._computation = self._computation_of(replica)
         self._launches = self._launches_of(replica)
-        self.load = LoadReport(
-            *(self.placement.pool, self.table, self._meter),
-            grammars=GrammarMeter() if grammars is None else grammars.meter,
-            clock=clock,
-        )
+        self.load = self._load_of(GrammarMeter() if grammars is None else grammars.meter)
         self._inspector = Inspector(self.placement, self.table, self.masking, self.adapters)
         self._queue = QueueReport(self.table, self._planner.in_turn, clock=clock)
 
@@ -226,6 +221,14 @@ class Engine:
             speculation=speculation,
         )
 
+    def _draft_meter_of(self, drafts: Speculation | None) -> DraftMeter | None:
+        told = self._verification, self._meter, self._clock
+        return None if drafts is None else DraftMeter(drafts, *told)
+
+    def _load_of(self, grammars: GrammarMeter) -> LoadReport:
+        seen = self.placement.pool, self.table, self._meter
+        return LoadReport(*seen, grammars=grammars, clock=self._clock)
+
     def _launches_of(self, replica: Replica) -> Launches | None:
         if not isinstance(replica.runner, LaunchingRunner):
             return None
@@ -276,7 +279,7 @@ class Engine:
         is_ahead = self._is_ahead  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
-        if self._draft_meter.has_measured(plan, has_work=work_left):
+        if self._draft_meter and self._draft_meter.has_measured(plan, has_work=work_left):
             return
         self._meter.end(
             self._clock(),

@@ -53,8 +53,7 @@ class Masking:
         ends: frozenset[int] = frozenset(),
         clock: Clock = time.monotonic,
     ) -> None:
-        """`masks`: None where no grammar can be followed, and none comes. `ends`: tokens that end
-        an answer. `clock`: of waits."""
+        """`masks`: None where no grammar comes. `ends`: tokens that end an answer."""
         self._table = table
         self._masks = masks
         self._ends = ends

@@ -43,7 +43,7 @@ _SPECS: dict[str, Object] = {
 
 def received(resource: Resource, body: Object, namespace: str) -> Object:
     """As it is meant: in the request's namespace, of the resource's kind, without nulls."""
-    made: Object = _without_nulls(body)
+    made: Object = _with_quantities(_without_nulls(body))
     for field, wanted in resource.type_meta.items():
         if made.setdefault(field, wanted) != wanted:
             raise bad_request(f"the {field} {made[field]!r} is not this resource's, {wanted!r}")
@@ -54,6 +54,20 @@ def received(resource: Resource, body: Object, namespace: str) -> Object:
         plain = made.pop("stringData")
         encoded = {key: base64.b64encode(v.encode()).decode() for key, v in plain.items()}
         made["data"] = made.get("data", {}) | encoded
+    return made
+
+
+def _with_quantities(value: Any) -> Any:
+    """Amounts of resources are strings, however they were written."""
+    if isinstance(value, list):
+        return [_with_quantities(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _with_quantities(each) for key, each in value.items()}
+    if isinstance(asked := made.get("resources"), dict):
+        for kind in ("limits", "requests"):
+            if isinstance(amounts := asked.get(kind), dict):
+                asked[kind] = {name: str(amount) for name, amount in amounts.items()}
     return made
 
 

@@ -15,6 +15,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from functools import cache
+from threading import Lock
 from typing import BinaryIO
 
 import msgspec
@@ -35,6 +36,8 @@ class ForkedChild:
         self.pid, self.stdin, self.stderr = pid, stdin, stderr
         self._told = told
         self._exit_code: int | None = None
+        self._turn = Lock()
+        """Several threads may ask at once, and one of them reads and closes."""
 
     @property
     def returncode(self) -> int | None:
@@ -43,12 +46,13 @@ class ForkedChild:
 
     def poll(self) -> int | None:
         """See RankChild."""
-        if self._exit_code is None and select.select([self._told], [], [], 0)[0]:
-            told = os.read(self._told, EXIT_CODE.size)
-            os.close(self._told)
-            # without a word: the server has ended, and the kernel has killed its children
-            self._exit_code = EXIT_CODE.unpack(told)[0] if told else -signal.SIGKILL
-        return self._exit_code
+        with self._turn:
+            if self._exit_code is None and select.select([self._told], [], [], 0)[0]:
+                told = os.read(self._told, EXIT_CODE.size)
+                os.close(self._told)
+                # without a word: the server has ended, and the kernel has killed its children
+                self._exit_code = EXIT_CODE.unpack(told)[0] if told else -signal.SIGKILL
+            return self._exit_code
 
     def kill(self) -> None:
         """See RankChild."""

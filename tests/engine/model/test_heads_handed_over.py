@@ -19,6 +19,7 @@ from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.spec import EngineSpec, HeadsSpec
 from engine.offline.queue import generate
 from engine.runner.model_runner import Replica
+from engine.step.drafting.draft_account import DraftAccount
 from engine.step.drafting.head_kv import HeadKv
 from engine.step.drafting.kept_rates import OwnKeptRates
 from engine.step.engine import Engine
@@ -54,6 +55,12 @@ class Alike:
     target: ModelCard
     good: HeadsCard
     random: HeadsCard
+
+
+@pytest.fixture(autouse=True)
+def every_drafter_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a random head, which saves nothing: what it guesses is what is looked at."""
+    monkeypatch.setattr(DraftAccount, "is_resting", False)
 
 
 @pytest.fixture(scope="module")

@@ -193,4 +193,4 @@ def test_random_lives_keep_and_drop_drafts_and_preempt() -> None:
     assert 100 < kept < tried - 60
     assert preempted > 0
     assert checked > 500
-    assert whole > 0.8 * checked  # the others begin behind a head that has failed
+    assert whole > 0.7 * checked  # the others begin behind a head that has failed, or that rested
