@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from cluster.common_options import ModelOptions
 from cluster.config import WorkerOptions
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, ModelError
 from cluster.identity import Role
-from cluster.models.cache.find_card import find_card, find_heads
+from cluster.models.cache.find_card import find_card, find_heads, find_text_card
 from cluster.models.card import ModelCard
 from cluster.models.heads.card import HeadsCard
 from cluster.models.text.same_tokens import spell_alike
@@ -25,7 +25,7 @@ async def find_draft(options: WorkerOptions, target: ModelCard) -> ModelCard | H
     if source is None:
         return None
     if options.role is Role.PREFILL:
-        return await in_thread("model-fetch", lambda: _find_heads(source))
+        return await in_thread("model-fetch", lambda: _find_heads_alone(source))
     return await in_thread("model-fetch", lambda: find_draft_card(source, target))
 
 
@@ -50,6 +50,14 @@ def find_draft_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
 def _find_heads(source: str) -> HeadsCard | None:
     with _said_of_speculation():
         return find_heads(source)
+
+
+def _find_heads_alone(source: str) -> HeadsCard | None:
+    """Of a whole model no more is fetched than its text side, which says that it is one."""
+    with contextlib.suppress(ModelError, ConfigError):
+        find_text_card(ModelOptions(model=source))
+        return None
+    return _find_heads(source)
 
 
 @contextlib.contextmanager

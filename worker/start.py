@@ -75,7 +75,8 @@ def _heads_spec(
         return HeadsSpec(card=draft)
     has_own = card.config.num_prediction_layers > 0
     is_own = asks_for_own_layer(options.engine.speculation, has_own=has_own)
-    return HeadsSpec(card=None) if is_own else None
+    is_optional = options.engine.speculation == AUTO
+    return HeadsSpec(card=None, is_optional=is_optional) if is_own else None
 
 
 def _draft_spec(options: WorkerOptions, card: ModelCard) -> DraftSpec:
@@ -186,7 +187,7 @@ def _speculation(spec: EngineSpec) -> str:
 
 
 def _head_in_words(spec: EngineSpec, head: HeadsCard | None) -> str:
-    if head is None and spec.options.speculation == AUTO:
+    if spec.heads is not None and spec.heads.is_optional:
         return "auto, with the model's own layer where it can be had"
     is_handed_over = head_in_blocks(spec) is not None
     where = "handed over with its blocks" if is_handed_over else "not handed over"

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from cluster.kv_shape import KvShape
 from cluster.models.heads.prediction import with_prediction_layer
-from cluster.speculation import AUTO
 from engine.contract.spec import EngineSpec
 
 MARK_BYTES = 8
@@ -46,7 +45,7 @@ def head_in_blocks(spec: EngineSpec) -> HeadInBlocks | None:
     config, card = spec.card.config, spec.heads.card
     kept = replace(config.kv_shape, num_layers=1)
     if card is None:
-        if not config.num_prediction_layers or spec.options.speculation == AUTO:
+        if not config.num_prediction_layers or spec.heads.is_optional:
             return None
         shape = replace(with_prediction_layer(config).kv_shape, num_layers=1)
         hidden_size, kind = config.hidden_size, "own-layer"

@@ -42,6 +42,9 @@ class HeadsSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     card: HeadsCard | None
     """None: the model's own layers that predict further tokens."""
+    is_optional: bool = False
+    """Nobody named it: it is left out where it cannot be had, and lies in no block, so that no
+    pairing depends on it."""
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):

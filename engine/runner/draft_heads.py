@@ -17,7 +17,6 @@ from cluster.models.card import DecoderConfig, ModelCard
 from cluster.models.heads.card import HeadsCard
 from cluster.models.heads.tensors import EMBEDDING as HEAD_EMBEDDING
 from cluster.models.heads.tensors import needed_shapes
-from cluster.speculation import AUTO
 from engine.contract.head_in_blocks import HeadInBlocks, head_in_blocks
 from engine.contract.spec import EngineSpec
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout
@@ -161,5 +160,5 @@ def states_left(spec: EngineSpec, size: HeadsSize | OwnLayerSize | None) -> tupl
     if size is not None:
         return size.layers_read
     heads = spec.heads
-    is_own = heads is not None and heads.card is None and spec.options.speculation != AUTO
+    is_own = heads is not None and heads.card is None and not heads.is_optional
     return (spec.card.config.num_layers,) if is_own else ()

@@ -7,19 +7,21 @@ from __future__ import annotations
 import structlog
 import torch
 
-from cluster.errors import BadCheckpoint, ConfigError, OutOfBlocks
+from cluster.errors import ConfigError, OutOfBlocks
+from cluster.home import kernels_folder
 from cluster.models.model_split import ModelSplit
-from cluster.speculation import AUTO
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory
 from engine.model.decoder import Decoder
+from engine.model.weights.prediction_weights import missing_tensors
 from engine.runner.draft_heads import HeadsSize, heads_size
 from engine.runner.draft_model import DraftSize
 from engine.runner.loaded_heads import LoadedHeads
 from engine.runner.own_layers import OwnLayerSize
 from engine.runner.portion import Portion
 from engine.runner.replica_size import ReplicaSize
+from kernels.dispatch.kernel_sets import kernels_for
 
 _LOG = structlog.get_logger()
 _Heads = HeadsSize | OwnLayerSize
@@ -43,6 +45,8 @@ def sized(
         if (why := _why_for_nothing(spec, portion)) is not None:
             raise ConfigError(why)
         heads = heads_size(spec, portion, device)
+        if (why := _why_not_here(spec, device)) is not None:
+            raise ConfigError(why)
         size = ReplicaSize.of(spec, portion, split, device, heads)
         plan_memory(size.memory_request(spec, weights))
     except (ConfigError, OutOfBlocks) as error:
@@ -54,22 +58,16 @@ def sized(
 def loaded(
     spec: EngineSpec, heads: _Heads, decoder: Decoder, *, context_tokens: int
 ) -> LoadedHeads | None:
-    """As its `load`; None: it was left out."""
-    if not _is_optional(spec):
-        return heads.load(decoder, context_tokens=context_tokens)
-    if not decoder.has_alike_rows:
+    """As its `load`. None: it was left out, which only a form of the model that the kernels do not
+    have comes to so late: its room is planned by then, and stays."""
+    if _is_optional(spec) and not decoder.has_alike_rows:
         _leave_out(f"the model's rows differ by batch ({decoder.kernel_set})")
         return None
-    try:
-        return heads.load(decoder, context_tokens=context_tokens)
-    except BadCheckpoint as error:  # many are written without it
-        _leave_out(str(error))
-        return None
+    return heads.load(decoder, context_tokens=context_tokens)
 
 
 def _is_optional(spec: EngineSpec) -> bool:
-    is_own = spec.heads is not None and spec.heads.card is None
-    return is_own and spec.options.speculation == AUTO
+    return spec.heads is not None and spec.heads.is_optional
 
 
 def _why_for_nothing(spec: EngineSpec, portion: Portion) -> str | None:
@@ -77,6 +75,16 @@ def _why_for_nothing(spec: EngineSpec, portion: Portion) -> str | None:
         return "the cache is quantized, and its rows differ by batch"
     if not portion.rank.is_alone:
         return "one rank of a group would have all of it; choose --speculation heads"
+    return None
+
+
+def _why_not_here(spec: EngineSpec, device: torch.device) -> str | None:
+    """Seen before memory is planned for it: many checkpoints are written without its tensors."""
+    kernels = kernels_for(device, kernels_folder())
+    if kernels.has_alike_rows is None:
+        return f"the model's rows differ by batch ({kernels.name})"
+    if missing := missing_tensors(spec.card):
+        return f"the checkpoint lacks {min(missing)}"
     return None
 
 

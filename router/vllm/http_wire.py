@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import httpx
 import msgspec
 
 from cluster.errors import ConfigError, WorkerLost, WorkerSilent
+from cluster.process.own_lateness import SeenTimeout
 from router.vllm.event_lines import EventLines
 from router.vllm.server_address import VllmAddress
 from router.vllm.wire import NO_HEADERS, SentHeaders, VllmAnswer, check
 
-CONNECT_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 1.5
+"""Less than a look waits: a host that is off is no server that is busy."""
 KEEPALIVE_S = 2.0
 """Less than servers keep a connection that nobody uses: vLLM's do for 5."""
 MAX_CONNECTIONS = 4096
@@ -90,7 +92,7 @@ class HttpWire:
 
     async def _whole(self, request: httpx.Request, timeout_s: float | None) -> VllmAnswer:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with nullcontext() if timeout_s is None else SeenTimeout(timeout_s, monotonic):
                 answer = await self._sent(request)
                 try:
                     return await self._read(answer)

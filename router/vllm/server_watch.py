@@ -17,7 +17,7 @@ from collections.abc import Callable
 from cluster.deadline import Sleep
 from cluster.errors import PairingMismatch, SplitserveError, WorkerSilent
 from cluster.generation import EngineLoad
-from cluster.identity import WorkerKey, new_incarnation
+from cluster.identity import Role, WorkerKey, new_incarnation
 from cluster.logs import get_logger
 from cluster.membership.store import MembershipStore
 from cluster.pairing import VLLM
@@ -30,7 +30,7 @@ from router.vllm.wire import check
 LOST_AFTER_LOOKS = 2
 """That fail: a single one is a busy moment."""
 LOST_AFTER_SILENT_LOOKS = 4
-"""Of a server that takes connections: some 10 s, in which a busy machine has given it its turn."""
+"""Of a server that takes connections: 12 to 20 s, in which a busy machine has given it its turn."""
 _log = get_logger("vllm")
 
 
@@ -83,16 +83,25 @@ class ServerWatch:
             await self._look()
         except SplitserveError as error:
             self._note_fault(error)
-            self._is_believed = isinstance(error, WorkerSilent) and not self._server.lost.is_set()
+            self._is_believed = isinstance(error, WorkerSilent) and self._may_be_busy
             if self._has_sent() or self._is_believed:
                 await self._beat_again()
         else:
-            self._fault, self._num_faults, self._is_believed = None, 0, True
+            self._fault, self._num_faults, self._is_believed = None, 0, self._may_be_busy
             self._server.note_answer()
+
+    @property
+    def _may_be_busy(self) -> bool:
+        """What it has would be lost with its membership. Of a prefill server nothing is, and a new
+        request that found it silent would wait for it."""
+        server = self._server
+        return server.address.fleet_role is Role.DECODE and not server.lost.is_set()
 
     async def _look(self) -> None:
         server = self._server
         check(await server.wire.get("/health", timeout_s=NUMBERS_TIMEOUT_S), server.name)
+        if self._is_believed:
+            await self._beat_again()  # its numbers may take as long again
         numbers = await server.look()
         incarnation = numbers.started or self._unnamed
         known = server.member
@@ -150,11 +159,12 @@ class ServerWatch:
     def _note_fault(self, error: SplitserveError) -> None:
         if self._server.member is not None:
             self._on_health(self._server.member.key, False)
-        self._unnamed = new_incarnation()
         self._num_faults += 1
         is_silent = isinstance(error, WorkerSilent)
         if self._num_faults >= (LOST_AFTER_SILENT_LOOKS if is_silent else LOST_AFTER_LOOKS):
             self._server.note_lost()
+        if not is_silent or self._server.lost.is_set():
+            self._unnamed = new_incarnation()  # whoever answers next may be another process
         if error.message != self._fault:
             self._fault = error.message
             _log.warning(

@@ -288,6 +288,9 @@ async def visit(http: httpx.AsyncClient, fleet: Fleet, seed: int) -> str:
         await ordered(fleet, "unload", lora_name="guest")
 
     await ordered(fleet, "load", lora_name="guest", lora_path=f"deep/stream-{seed}")
+    await asyncio.to_thread(
+        wait_for, lambda: "guest" in listed(fleet), timeout_s=10, what="the router has heard of it"
+    )
     async with asyncio.TaskGroup() as both:
         text = both.create_task(stream(http, fleet, "guest", begun))
         both.create_task(unload())

@@ -36,12 +36,15 @@ class LostAdapters:
         """It is offered again, or nobody wants it."""
         self._lost.pop(name, None)
 
-    def look(self) -> list[tuple[str, str]]:
-        """Names and paths that are due at this look."""
-        due = list[tuple[str, str]]()
-        for name, lost in self._lost.items():
+    def look(self) -> tuple[str, str] | None:
+        """Name and path of the one that has been due for longest: storage that gives nothing takes
+        each as long as a reading may, and orders and the folder wait meanwhile."""
+        for lost in self._lost.values():
             lost.num_left -= 1
-            if lost.num_left <= 0:
-                lost.wait = lost.num_left = min(2 * lost.wait, MAX_LOOKS)
-                due.append((name, lost.path))
-        return due
+        if not self._lost:
+            return None
+        name, lost = min(self._lost.items(), key=lambda item: item[1].num_left)
+        if lost.num_left > 0:
+            return None
+        lost.wait = lost.num_left = min(2 * lost.wait, MAX_LOOKS)
+        return name, lost.path

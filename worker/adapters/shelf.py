@@ -140,10 +140,12 @@ class AdapterShelf:
             self._seen = found
 
     async def _take_lost(self) -> None:
-        for name, path in self._lost.look():
-            async with self._turn:
-                if name in self._lost:  # else it was unloaded, or ordered anew, meanwhile
-                    await self._take_one(name, path)
+        if (due := self._lost.look()) is None:
+            return
+        name, path = due
+        async with self._turn:
+            if name in self._lost:  # else it was unloaded, or ordered anew, meanwhile
+                await self._take_one(name, path)
 
     async def _take_one(self, name: str, path: str) -> None:
         """One that cannot be used is said in the log, once for each change of its files. What it

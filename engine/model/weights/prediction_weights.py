@@ -65,6 +65,12 @@ def read_prediction_layer(
     )
 
 
+def missing_tensors(card: ModelCard) -> set[str]:
+    """What such a layer needs, and the checkpoint has not."""
+    checkpoint = open_checkpoint(replace(card, config=with_prediction_layer(card.config)))
+    return prediction_shapes(card.config).keys() - checkpoint.names()
+
+
 @dataclass(frozen=True, slots=True)
 class _OwnTensors:
     """Those that no other layer has: none is quantized."""

@@ -9,7 +9,10 @@ from engine.step.planning.step_cost import StepCost
 from engine.step.telling.draft_counts import VerifiedRows
 
 _LOST_CORE = MOST_CREDIT
-"""Plain steps: what took longer than so many beyond one lost its core, and counts as that."""
+"""Plain steps: what took longer than so many beyond what is usual lost its core, and counts as
+that."""
+_NEWEST = 0.25
+"""Of the last step, in what is usual."""
 
 
 class DrafterTaking:
@@ -25,6 +28,8 @@ class DrafterTaking:
         self._account: DraftAccount | None = None
         self._num_decodes = 0
         self._time = NO_TIME
+        self._usual_ms = 0.0
+        """Of a step's guesses."""
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> bool:
         """A step of so many decodes is planned. False: it is none of this drafter's."""
@@ -48,7 +53,7 @@ class DrafterTaking:
         """See Speculation; `plain_ms`: of a step without drafts."""
         if (account := self._account) is None:
             return
-        spent_ms = 1e3 * (self._time.guess_s + self.asking_s)
+        spent_ms = self._without_stalls(1e3 * (self._time.guess_s + self.asking_s), plain_ms)
         num_kept = 0
         if verified is not None:
             own = [draft for draft in verified.drafts if draft.drafter is self.drafter.kind]
@@ -57,3 +62,9 @@ class DrafterTaking:
             spent_ms += counts_ms * sum(draft.weight for draft in own) / verified.weight
         account.invest(1e3 * self._time.read_s / plain_ms)
         account.note(num_kept / max(1, self._num_decodes) - spent_ms / plain_ms)
+
+    def _without_stalls(self, took_ms: float, plain_ms: float) -> float:
+        """As much of it as guessing may have taken: by and by all, where it goes on."""
+        counts_ms = min(took_ms, 2 * self._usual_ms + _LOST_CORE * plain_ms)
+        self._usual_ms += _NEWEST * (counts_ms - self._usual_ms)
+        return counts_ms

@@ -142,7 +142,8 @@ def test_states_and_guesses_are_those_of_transformers_layer(chunk: int, own: Own
 def spec(card: ModelCard, speculation: str, **options: Any) -> EngineSpec:
     made = spec_of(Cards(card, card), None, **options)
     made = structs.replace(made, options=replace(made.options, speculation=speculation))
-    heads = HeadsSpec(card=None) if speculation in ("heads", "auto") else None
+    is_asked = speculation in ("heads", "auto")
+    heads = HeadsSpec(card=None, is_optional=speculation == "auto") if is_asked else None
     return structs.replace(made, heads=heads)
 
 
@@ -256,6 +257,16 @@ def test_auto_leaves_the_layer_out_where_it_is_of_no_use_or_is_not_there(
     unwritten = saved_with(own.model, tensors, tmp_path)
     assert loaded_by_auto(unwritten).heads is None
     assert loaded_by_auto(own.good, kv="int8").heads is None
+
+
+def test_what_auto_leaves_out_takes_no_room_and_no_row(own: Own, tmp_path: Path) -> None:
+    tensors = {name: t for name, t in own.tensors.items() if not name.startswith(PREFIX)}
+    unwritten = saved_with(own.model, tensors, tmp_path)
+    given = spec(unwritten, "off")
+    plain = load_replica(given, lambda phase, fraction: None)
+    left_out = loaded_by_auto(unwritten)
+    assert left_out.loaded == plain.loaded
+    assert left_out.kv.shape == plain.kv.shape
 
 
 def test_auto_leaves_the_layer_out_where_memory_has_no_room_for_it(

@@ -79,8 +79,11 @@ class Manners:
     is_there: bool = True
     is_silent: bool = False
     """Looks at it are taken and wait for as long as they may."""
+    is_slow: bool = False
+    """It says late that it is well, and has no time for its numbers."""
     counts_late: bool = True
     started_s: float = 1.5e9
+    says_when_started: bool = True
     num_tokens: int | None = None
     """That it has made, by its page of metrics; None: it does not say."""
     ends_at_once: bool = False
@@ -114,7 +117,9 @@ class FakeVllm:
 
     async def get(self, path: str, *, timeout_s: float) -> VllmAnswer:
         self._check_there()
-        if self.manners.is_silent:
+        if self.manners.is_slow and path == "/health":
+            await asyncio.sleep(0.6 * timeout_s)
+        elif self.manners.is_silent or self.manners.is_slow:
             await asyncio.sleep(timeout_s)
             raise WorkerSilent(f"{self.name} gave no whole answer in {timeout_s} s")
         if path == "/health":
@@ -256,8 +261,10 @@ class FakeVllm:
         made = self.manners.num_tokens
         if made is not None:
             late += b"vllm:generation_tokens_total{} %d\n" % made
+        manners = self.manners
+        began = b"process_start_time_seconds %.1f\n" % manners.started_s
         return (
-            b"process_start_time_seconds %.1f\n" % self.manners.started_s
+            (began if manners.says_when_started else b"")
             + b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n'
             + b'vllm:kv_cache_usage_perc{engine="0"} 0.5\n'
             + late

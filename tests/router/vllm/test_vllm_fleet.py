@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
+
 from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.kv_shape import KvShape
@@ -325,20 +327,45 @@ async def test_a_server_that_is_too_busy_for_looks_stays_while_it_sends_answers(
 
 
 @virtually
-async def test_a_server_that_is_silent_for_a_few_looks_keeps_what_it_has_and_gets_nothing_new() -> (
-    None
-):
+@pytest.mark.parametrize("how", ["is_silent", "is_slow"])
+async def test_a_server_that_is_silent_for_a_few_looks_keeps_what_it_has_and_gets_nothing_new(
+    how: str,
+) -> None:
     """On a machine with thirty times the work that it can do, a page of metrics takes seconds."""
     async with watched() as seen:
         server, manners = seen.server_of("vllm-d:1"), seen.servers["vllm-d:1"].manners
-        manners.is_silent = True
-        for _ in range(8):
-            await asyncio.sleep(1.0)
+        setattr(manners, how, True)
+        for _ in range(16):
+            await asyncio.sleep(0.5)
             assert await seen.store.expire() == []
         assert not server.lost.is_set()
-        manners.is_silent = False
-        await asyncio.sleep(3.0)
-        manners.is_silent = True
-        await asyncio.sleep(14.0)
+        setattr(manners, how, False)
+        await asyncio.sleep(4.0)
+        setattr(manners, how, True)
+        await asyncio.sleep(22.0)
         assert server.lost.is_set()
         assert [member.worker_id for member in await seen.store.expire()] == ["vllm-d:1"]
+
+
+@virtually
+async def test_a_prefill_server_that_is_silent_is_asked_nothing_new_within_a_lease() -> None:
+    async with watched() as seen:
+        server, manners = seen.server_of("vllm-p:1"), seen.servers["vllm-p:1"].manners
+        manners.is_silent = True
+        await asyncio.sleep(5.0)
+        assert [member.worker_id for member in await seen.store.expire()] == ["vllm-p:1"]
+        assert not server.lost.is_set()  # what it computes may still come
+
+
+@virtually
+async def test_a_busy_server_that_does_not_say_when_it_began_is_no_other_process() -> None:
+    async with watched() as seen:
+        manners = seen.servers["vllm-d:1"].manners
+        manners.says_when_started = False
+        await asyncio.sleep(2.0)
+        before = seen.members()["vllm-d:1"]
+        manners.is_silent = True
+        await asyncio.sleep(2.0)
+        manners.is_silent = False
+        await asyncio.sleep(4.0)
+        assert seen.members()["vllm-d:1"].incarnation == before.incarnation
