@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, nullcontext
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import httpx
@@ -92,7 +92,9 @@ class HttpWire:
 
     async def _whole(self, request: httpx.Request, timeout_s: float | None) -> VllmAnswer:
         try:
-            async with nullcontext() if timeout_s is None else SeenTimeout(timeout_s, monotonic):
+            async with (
+                nullcontext() if timeout_s is None else SeenTimeout(timeout_s, time.monotonic)
+            ):
                 answer = await self._sent(request)
                 try:
                     return await self._read(answer)
