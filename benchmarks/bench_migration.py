@@ -20,10 +20,12 @@ import os
 import random
 import signal
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 import httpx
@@ -31,7 +33,7 @@ import httpx
 from benchmarks.fleet_state import state_of
 from benchmarks.freeze_logs import GONE_ON, RETRIED
 from benchmarks.local_fleet import LocalFleet, whole_fleet
-from benchmarks.migration_streams import KINDS, Answer, Client
+from benchmarks.migration_streams import KINDS, MAX_TOKENS, Answer, Client
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from benchmarks.resume_points import try_every_place
 from cli.fleet_status import MemberStatus
@@ -41,6 +43,9 @@ NUM_DECODE = 2
 MOST_TOKENS = 40
 COPIES = 6
 """Of each kind at once: the router spreads them over the decode workers."""
+KEPT = 15
+"""How many of the last answers of a kind tell how far the router is ahead of its client."""
+POINTS_PER_FLEET = 8
 BACK_TIMEOUT_S, REQUEST_TIMEOUT_S = 180.0, 120.0
 WAYS = ("killed", "frozen", "drained")
 
@@ -56,6 +61,14 @@ class Seen:
     """Of answers that went on."""
     tokens: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     """By kind: after how many tokens answers have gone on."""
+    ahead: defaultdict[str, deque[int]] = field(
+        default_factory=lambda: defaultdict(partial(deque, [0], KEPT))
+    )
+    """By kind: the tokens that the router had of late above the pieces that the client had."""
+
+    def num_tokens(self, answer: Answer) -> int:
+        """That its router has by now, as far as one can tell."""
+        return answer.num_pieces + median_low(self.ahead[answer.kind])
 
     def missing(self, num_tokens: int) -> dict[str, list[int]]:
         """By kind, where none has gone on yet."""
@@ -63,14 +76,27 @@ class Seen:
         return {kind: left for kind in KINDS if (left := sorted(wanted - self.tokens[kind]))}
 
 
-async def measure(fleet: LocalFleet, way: str, num_tokens: int, max_points: int) -> Seen:
-    """Loses workers until every kind has gone on after each of so many tokens, or it is enough."""
-    seen, chance = Seen(way), random.Random(1)
+def measure(way: str, num_tokens: int, max_points: int) -> Seen:
+    """Loses workers until every kind has gone on after each of so many tokens, or it is enough.
+    Of one fleet only so many: its supervisor waits ever longer before it restarts them again."""
+    seen = Seen(way)
+    flags = ("--prefill", "1", "--decode", str(NUM_DECODE), "--niceness", "1")
+    for first in range(0, max_points, POINTS_PER_FLEET):
+        if not seen.missing(num_tokens):
+            break
+        points = range(first, min(first + POINTS_PER_FLEET, max_points))
+        with whole_fleet(*flags, num_workers=1 + NUM_DECODE) as fleet:
+            asyncio.run(_measure_one(fleet, seen, num_tokens, points))
+    return seen
+
+
+async def _measure_one(fleet: LocalFleet, seen: Seen, num_tokens: int, points: range) -> None:
+    chance = random.Random(points.start)
     url = f"http://127.0.0.1:{fleet.port}"
     async with httpx.AsyncClient(base_url=url, timeout=REQUEST_TIMEOUT_S) as http:
         client = Client(http)
         await client.learn()
-        for number in range(max_points):
+        for number in points:
             missing = seen.missing(num_tokens)
             if not missing:
                 break
@@ -79,7 +105,6 @@ async def measure(fleet: LocalFleet, way: str, num_tokens: int, max_points: int)
                 chance.choice(missing.get(kind, every)) for kind in KINDS for _ in range(COPIES)
             ]
             await lose_one(fleet, client, seen, number, wanted)
-    return seen
 
 
 async def lose_one(
@@ -96,15 +121,40 @@ async def lose_one(
     for count, answer in order:
         await _has_pieces(first, most - count)
         asking.append(asyncio.create_task(client.ask(answer.kind, answer.request_id, answer)))
-    await _has_pieces(first, most)
+    await _stand_well(seen, answers, first)
+    pieces = {answer.request_id: answer.num_pieces for answer in answers}
     _lose(members[number % NUM_DECODE], seen.way, is_whole=number % 4 > 1)
     await asyncio.gather(*asking)
-    _judge(client, seen, answers, _told(fleet.log_dir / "router.log", name))
-
-
-def _judge(client: Client, seen: Seen, answers: list[Answer], told: list[dict[str, Any]]) -> None:
-    """`told`: what the router has logged of them."""
+    told = _told(fleet.log_dir / "router.log", name)
     gone_on = {_client_id(r): r["num_tokens"] for r in told if r["event"] == GONE_ON}
+    for answer in answers:
+        if answer.request_id in gone_on:
+            ahead = gone_on[answer.request_id] - pieces[answer.request_id]
+            seen.ahead[answer.kind].append(ahead)
+    _judge(client, seen, answers, told, gone_on)
+
+
+async def _stand_well(seen: Seen, answers: Sequence[Answer], first: Answer) -> None:
+    """Until many of the answers have as many tokens as none of their kind has gone on after: fewer
+    are enough with every token of the first one, and it is over with its end."""
+    missing = seen.missing(MOST_TOKENS)
+    most, began = sum(each.kind in missing for each in answers), first.num_pieces
+    while not first.usage and not first.error:
+        standing = sum(seen.num_tokens(each) in missing.get(each.kind, ()) for each in answers)
+        left = max(0, MAX_TOKENS - first.num_pieces) / max(1, MAX_TOKENS - began)
+        if standing and standing >= left**2 * most:
+            return
+        await asyncio.sleep(0.001)
+
+
+def _judge(
+    client: Client,
+    seen: Seen,
+    answers: list[Answer],
+    told: list[dict[str, Any]],
+    gone_on: dict[str, int],
+) -> None:
+    """`told`: what the router has logged of them."""
     retried = {_client_id(r) for r in told if r["event"] == RETRIED}
     for answer in answers:
         seen.num_answers += 1
@@ -184,9 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [Row(f"engine alone: wrong of {places.num_tried}", len(places.wrong), "places", goal=0)]
     details: dict[str, Any] = {"engine alone": places.wrong}
     for way in options.how:
-        flags = ("--prefill", "1", "--decode", str(NUM_DECODE), "--niceness", "1")
-        with whole_fleet(*flags, num_workers=1 + NUM_DECODE) as fleet:
-            seen = asyncio.run(measure(fleet, way, options.tokens, options.points))
+        seen = measure(way, options.tokens, options.points)
         rows += rows_of(seen, options.tokens)
         details[way] = {"wrong": seen.wrong, "missing": seen.missing(options.tokens)}
         for line in seen.wrong[:5]:
