@@ -24,6 +24,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -41,8 +42,11 @@ from cli.fleet_status import MemberStatus
 RESULTS = Path(__file__).parent / "results" / "migration.json"
 NUM_DECODE = 2
 MOST_TOKENS = 40
-COPIES = 6
-"""Of each kind at once: the router spreads them over the decode workers."""
+NUM_STREAMS = 30
+"""At once: the router spreads them over the decode workers."""
+STEP_S, ARRIVES_S = 0.006, 0.025
+"""Of an engine; and what it has said is with the clients by then."""
+FEW_LEFT = 20
 KEPT = 15
 """How many of the last answers of a kind tell how far the router is ahead of its client."""
 POINTS_PER_FLEET = 8
@@ -100,30 +104,32 @@ async def _measure_one(fleet: LocalFleet, seen: Seen, num_tokens: int, points: r
             missing = seen.missing(num_tokens)
             if not missing:
                 break
-            every = list(range(1, num_tokens + 1))
-            wanted = [
-                chance.choice(missing.get(kind, every)) for kind in KINDS for _ in range(COPIES)
-            ]
+            kinds = islice(cycle(missing), NUM_STREAMS)
+            wanted = [(kind, chance.choice(missing[kind])) for kind in kinds]
             await lose_one(fleet, client, seen, number, wanted)
 
 
 async def lose_one(
-    fleet: LocalFleet, client: Client, seen: Seen, number: int, wanted: Sequence[int]
+    fleet: LocalFleet, client: Client, seen: Seen, number: int, wanted: Sequence[tuple[str, int]]
 ) -> None:
-    """A worker is lost when its answers have about as many tokens as `wanted`: each begins so much
-    later than the one that is to have most. Then all must come to their end."""
+    """A worker is lost when answers of these kinds have about as many tokens as `wanted`: each
+    begins so much later than the one that is to have most. Then all must come to their end."""
     members, name = await _all_ready(fleet), f"{seen.way}-{number}"
-    kinds = [kind for kind in KINDS for _ in range(COPIES)]
-    answers = [Answer(kind, f"{name}-{index}") for index, kind in enumerate(kinds)]
-    order = sorted(zip(wanted, answers, strict=True), key=lambda pair: -pair[0])
+    answers = [Answer(kind, f"{name}-{index}") for index, (kind, _) in enumerate(wanted)]
+    counts = [count for _, count in wanted]
+    order = sorted(zip(counts, answers, strict=True), key=lambda pair: -pair[0])
     most, first = order[0]
     asking = []
     for count, answer in order:
         await _has_pieces(first, most - count)
         asking.append(asyncio.create_task(client.ask(answer.kind, answer.request_id, answer)))
-    await _stand_well(seen, answers, first)
+    lost = members.pop(number % NUM_DECODE)
+    steps = _Steps([lost.engine_pid, *(member.engine_pid for member in members)])
+    await _stand_well(seen, answers, first, steps)
     pieces = {answer.request_id: answer.num_pieces for answer in answers}
-    _lose(members[number % NUM_DECODE], seen.way, is_whole=number % 4 > 1)
+    _lose(lost, seen.way, is_whole=number % 4 > 1)
+    for member in members:
+        os.kill(member.engine_pid, signal.SIGCONT)
     await asyncio.gather(*asking)
     told = _told(fleet.log_dir / "router.log", name)
     gone_on = {_client_id(r): r["num_tokens"] for r in told if r["event"] == GONE_ON}
@@ -134,17 +140,36 @@ async def lose_one(
     _judge(client, seen, answers, told, gone_on)
 
 
-async def _stand_well(seen: Seen, answers: Sequence[Answer], first: Answer) -> None:
+class _Steps:
+    """Engines that compute a step or two at a time, and then stand still."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = pids
+
+    def stand(self) -> None:
+        for pid in self._pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    def go(self) -> None:
+        for pid in self._pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def _stand_well(seen: Seen, answers: Sequence[Answer], first: Answer, steps: _Steps) -> None:
     """Until many of the answers have as many tokens as none of their kind has gone on after: fewer
-    are enough with every token of the first one, and it is over with its end."""
+    are enough with every token of the first one, and it is over with its end. The engines stand
+    still then, and all that they have said has arrived."""
     missing = seen.missing(MOST_TOKENS)
-    most, began = sum(each.kind in missing for each in answers), first.num_pieces
+    began = first.num_pieces
     while not first.usage and not first.error:
+        steps.stand()
+        await asyncio.sleep(ARRIVES_S)
         standing = sum(seen.num_tokens(each) in missing.get(each.kind, ()) for each in answers)
         left = max(0, MAX_TOKENS - first.num_pieces) / max(1, MAX_TOKENS - began)
-        if standing and standing >= left**2 * most:
+        if standing and standing >= left**2 * len(answers):
             return
-        await asyncio.sleep(0.001)
+        steps.go()
+        await asyncio.sleep(STEP_S)
 
 
 def _judge(
@@ -163,9 +188,11 @@ def _judge(
         if (count := gone_on.get(answer.request_id)) is not None:
             seen.tokens[answer.kind].add(count)
             seen.pauses_ms.append(answer.longest_gap_ms)
-    num_missing = sum(map(len, seen.missing(MOST_TOKENS).values()))
+    missing = seen.missing(MOST_TOKENS)
+    left = sum(map(len, missing.values()))
     print(
-        f"  after {sorted(gone_on.values())} tokens; {len(seen.wrong)} wrong, {num_missing} left",
+        f"  after {sorted(gone_on.values())} tokens; {len(seen.wrong)} wrong, left: "
+        f"{missing if left <= FEW_LEFT else left}",
         flush=True,
     )
 
@@ -179,6 +206,7 @@ async def _has_pieces(answer: Answer, count: int) -> None:
 def _lose(member: MemberStatus, way: str, *, is_whole: bool) -> None:
     if way == "drained":
         os.kill(member.pid, signal.SIGTERM)
+        os.kill(member.engine_pid, signal.SIGCONT)
         return
     how = signal.SIGKILL if way == "killed" else signal.SIGSTOP
     pids = [member.engine_pid, member.pid] if is_whole else [member.engine_pid]
