@@ -1,0 +1,65 @@
+"""Programs that tests run to their end. One that fails, or takes too long, fails the test with its
+command line and the last of what it has said, also where it was a fixture's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+LAST_LINES = 40
+
+
+def run_program(
+    command: Sequence[str | Path],
+    *,
+    limit_s: float,
+    stdin: str = "",
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Whatever its exit code. After the limit, as after an interruption, it is ended with all that it
+    has started."""
+    words = [str(word) for word in command]
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=None if environ is None else dict(environ),
+        cwd=cwd,
+        start_new_session=True,
+    )
+    try:
+        out, error = process.communicate(stdin, limit_s)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        out, error = process.communicate()
+        raise AssertionError(_told(words, f"not done after {limit_s:g} s", out + error)) from None
+    except BaseException:
+        _end(process)
+        process.wait()
+        raise
+    return subprocess.CompletedProcess(words, process.returncode, out, error)
+
+
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
+    """What it prints, if it has done well."""
+    if done.returncode != 0:
+        how = f"exit code {done.returncode}"
+        raise AssertionError(_told(done.args, how, done.stdout + done.stderr))
+    return done.stdout
+
+
+def _told(words: Sequence[str], how: str, said: str) -> str:
+    return "\n".join((f"{shlex.join(words)}: {how}", *said.splitlines()[-LAST_LINES:]))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
