@@ -22,8 +22,8 @@ def run_program(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Whatever its exit code. After the limit, as after an interruption, it is ended with all that it
-    has started."""
+    """Whatever its exit code. After the limit, as after an interruption, it is ended with all that
+    it has started."""
     words = [str(word) for word in command]
     process = subprocess.Popen(
         words,

@@ -40,7 +40,7 @@ TABLE: list[tuple[str, RoleSight, float, Stand, int]] = [
     ("one is the least", sight(0.0, pool(wanted=1)), 900, Stand.STEADY, 0),
     ("under its least", sight(0.0, pool(wanted=0)), 0, Stand.GROWS, 1),
     ("over its most", sight(0.7, pool(wanted=9)), 0, Stand.SHRINKS, 8),
-    ("over its most, and one is not seen", sight(0.7, FULL_AND_ONE, num_seen=8), 0, Stand.STEADY, 0),
+    ("over its most, one not seen", sight(0.7, FULL_AND_ONE, num_seen=8), 0, Stand.STEADY, 0),
     ("over its most, and it starts", sight(0.7, pool(wanted=9, ready=8)), 0, Stand.STEADY, 0),
 ]
 

@@ -24,9 +24,9 @@ _MADE_FOR_THIS_MACHINE = ("var/cache/apt/archives", "var/lib/apt/lists", "var/lo
 MOMENT = "1700000000"
 """SOURCE_DATE_EPOCH of all builds here."""
 BASE_S, BUILD_S = 1200.0 * PATIENCE, 3000.0 * PATIENCE
-"""For debootstrap, and for one image. A worker's takes a quarter of an hour of two idle cores: since
-nothing is taken from a build before, it builds the router's environment too, compiles the kernels,
-and fetches and compiles torch."""
+"""For debootstrap, and for one image. A worker's takes the longest: since nothing is taken from a
+build before, it makes the router's environment too, compiles the kernels, and fetches torch and
+compiles its Python."""
 
 
 @dataclass(frozen=True)
