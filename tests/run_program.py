@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LAST_LINES = 40
+_REST_S = 10.0
 
 
 def run_program(
@@ -25,7 +26,7 @@ def run_program(
     """Whatever its exit code. After the limit, as after an interruption, it is ended with all that
     it has started."""
     words = [str(word) for word in command]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         words,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -34,17 +35,16 @@ def run_program(
         env=None if environ is None else dict(environ),
         cwd=cwd,
         start_new_session=True,
-    )
-    try:
-        out, error = process.communicate(stdin, limit_s)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        out, error = process.communicate()
-        raise AssertionError(_told(words, f"not done after {limit_s:g} s", out + error)) from None
-    except BaseException:
-        _end(process)
-        process.wait()
-        raise
+    ) as process:
+        try:
+            out, error = process.communicate(stdin, limit_s)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            how = f"not done after {limit_s:g} s"
+            raise AssertionError(_told(words, how, _rest_of(process))) from None
+        except BaseException:
+            _end(process)
+            raise
     return subprocess.CompletedProcess(words, process.returncode, out, error)
 
 
@@ -58,6 +58,14 @@ def output_of(done: subprocess.CompletedProcess[str]) -> str:
 
 def _told(words: Sequence[str], how: str, said: str) -> str:
     return "\n".join((f"{shlex.join(words)}: {how}", *said.splitlines()[-LAST_LINES:]))
+
+
+def _rest_of(process: subprocess.Popen[str]) -> str:
+    """All that it has said; somebody may hold its streams who has left its session."""
+    try:
+        return "".join(process.communicate(timeout=_REST_S))
+    except subprocess.TimeoutExpired as late:
+        return b"".join(filter(None, (late.output, late.stderr))).decode(errors="replace")
 
 
 def _end(process: subprocess.Popen[str]) -> None:
