@@ -15,8 +15,8 @@ from protos import membership_pb2
 MAX_SIZE = 1024
 """Of a pool that a supervisor keeps."""
 UNANSWERED = "unanswered"
-"""In place of a reason: the order was handed to a supervisor, who has not answered. Whoever does not
-know the word takes it for a refusal, with its message."""
+"""In place of a reason: the order was handed to a supervisor, who has not answered. Whoever does
+not know the word takes it for a refusal, with its message."""
 
 
 def pool_to_wire(state: PoolState) -> membership_pb2.PoolState:

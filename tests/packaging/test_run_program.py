@@ -1,4 +1,4 @@
-"""A program that a test or a fixture runs says what went wrong with it, and leaves nothing behind."""
+"""A program that a test or a fixture runs says what went wrong, and leaves nothing behind."""
 
 from __future__ import annotations
 
