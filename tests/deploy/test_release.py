@@ -91,9 +91,9 @@ async def test_a_release_speaks_tls_to_clients_and_among_its_own_and_its_test_kn
     tmp_path: Path,
 ) -> None:
     authority = Authority()
-    with running_cluster(tmp_path / "cluster", model_cache()) as cluster:
+    with running_cluster(tmp_path, model_cache()) as cluster:
         for name, host in (("of-the-fleet", FLEET_NAME), ("of-the-door", NAME)):
-            keep(cluster, name, authority.fill(tmp_path / name, host))
+            keep(cluster, name, authority.fill(tmp_path / "certificates" / name, host))
         before = everything(cluster)
         release = Release(cluster)
         door: Manifest = {"secret": "of-the-door", "hasCa": True}
@@ -101,7 +101,9 @@ async def test_a_release_speaks_tls_to_clients_and_among_its_own_and_its_test_kn
         address = release.get("services", NAME)["spec"]["clusterIP"]
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"http://{address}:8000/v1/models", trust_env=False)
-        trust = ssl.create_default_context(cafile=str(tmp_path / "of-the-door" / "ca.pem"))
+        trust = ssl.create_default_context(
+            cafile=str(tmp_path / "certificates" / "of-the-door" / "ca.pem")
+        )
         with httpx.Client(verify=trust, timeout=120, trust_env=False) as client:
             answer = client.post(
                 f"https://{address}:8000/v1/completions",
