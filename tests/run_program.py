@@ -4,12 +4,12 @@ command line and the last of what it has said, also where it was a fixture's."""
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 LAST_LINES = 40
 _REST_S = 10.0
@@ -34,7 +34,6 @@ def run_program(
         text=True,
         env=None if environ is None else dict(environ),
         cwd=cwd,
-        start_new_session=True,
     ) as process:
         try:
             out, error = process.communicate(stdin, limit_s)
@@ -61,7 +60,7 @@ def _told(words: Sequence[str], how: str, said: str) -> str:
 
 
 def _rest_of(process: subprocess.Popen[str]) -> str:
-    """All that it has said; somebody may hold its streams who has left its session."""
+    """All that it has said; somebody may hold its streams whose parent had ended."""
     try:
         return "".join(process.communicate(timeout=_REST_S))
     except subprocess.TimeoutExpired as late:
@@ -69,5 +68,9 @@ def _rest_of(process: subprocess.Popen[str]) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """With all below it: they are in the group of whoever runs the tests, and end with that, too."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for each in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+    process.kill()

@@ -14,7 +14,9 @@ import yaml
 from tests.deploy.chart import CHART, Manifest, helm, rendered
 from tests.deploy.release import CLAIM, VALUES, model_cache
 from tests.deploy.test_gateway import POOL, ROUTE
+from tests.mini_cluster.images import Image, project_images, repository_of
 from tests.mini_cluster.machine import running_cluster
+from tests.mini_cluster.runtime import Processes
 
 ROOT = Path(__file__).parents[2]
 _TYPED = re.compile(r"# On Kubernetes\n.*?```\n(.*?)```", re.DOTALL)
@@ -37,6 +39,14 @@ def values_of(page: str) -> Manifest:
         return {"image": {"registry": "REGISTRY"}}  # as its command says
     values: Manifest = yaml.safe_load(found.group(1))
     return values
+
+
+def pushed(typed: list[list[str]]) -> dict[str, Image]:
+    """What the registry has then, by repository; no other image is there."""
+    built = [words for words in typed if words[0] == "docker" and "--push" in words]
+    names = [repository_of(words[words.index("-t") + 1]) for words in built]
+    here = project_images()
+    return {name: here[name.replace("REGISTRY", "localhost")] for name in names}
 
 
 def test_both_pages_have_five_commands_and_the_same_but_for_gpus_and_values() -> None:
@@ -80,7 +90,7 @@ def test_the_images_that_are_built_are_those_that_are_installed(page: str) -> No
 def test_five_commands_lead_to_a_first_token(tmp_path: Path) -> None:
     typed = commands()
     assert len(typed) == 5
-    with running_cluster(tmp_path, model_cache()) as cluster:
+    with running_cluster(tmp_path, model_cache(), Processes(pushed(typed))) as cluster:
         claim: Manifest = {"accessModes": ["ReadWriteMany"]}
         claim |= {"resources": {"requests": {"storage": "1Gi"}}}
         metadata = {"name": CLAIM, "namespace": "default"}
@@ -88,7 +98,7 @@ def test_five_commands_lead_to_a_first_token(tmp_path: Path) -> None:
         cluster.call(lambda: cluster.store.create("persistentvolumeclaims", made | {"spec": claim}))
         said = ""
         for words in (words for words in typed if words[0] != "docker"):
-            given = [word.replace("REGISTRY/", "") for word in words[1:]]
+            given = words[1:]
             if given[0] == "install":
                 given = ["install", given[1], str(CHART), *given[3:], *MY_CLUSTER]
             done = cluster.run(words[0], *given, stdin=json.dumps(VALUES))
