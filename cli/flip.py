@@ -41,6 +41,7 @@ from cluster.join_token import operators_token
 from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.scaler import (
     NotSettled,
+    OrderUnanswered,
     ScaleOrder,
     ScalePlan,
     Scaler,
@@ -55,7 +56,7 @@ nothing more is handed on then."""
 JOIN_S = 5.0
 """A worker that is ready joins its router by then: it does so every second."""
 _LOOK_S = 0.2
-_UNANSWERED = (SplitserveError, asyncio.CancelledError)
+_UNANSWERED = (SplitserveError, OrderUnanswered, asyncio.CancelledError)
 """It may have begun; a refusal says that it has not."""
 _HALF_DONE = (ScaleRefused, NotSettled, *_UNANSWERED)
 

@@ -16,6 +16,7 @@ from cli.errors_shown import shows_errors
 from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, GrpcAddresses
 from cli.fleet_options import offer_contexts
 from cli.health_commands import health_app
+from cli.help_chapters import ChapteredGroup
 from cli.hold_commands import hold_app
 from cli.inspect_commands import add_inspection
 from cli.key_commands import keys_app
@@ -35,6 +36,7 @@ from cluster.process.parent_death import die_with_parent
 
 app = typer.Typer(
     name="splitserve",
+    cls=ChapteredGroup,
     help="Serves large language models with prefill and decode on separate pools.",
     no_args_is_help=True,
     add_completion=False,

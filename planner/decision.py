@@ -8,7 +8,8 @@
     over as before it grew     stays: more workers have not helped
     one worker less is enough  shrinks by one, where that was so for long; first where one is wanted
                                that does not come
-    a worker is held           never shrinks: it might lose the one that serves, and keep the other
+    a worker is held, or not   never shrinks: it might lose the one that serves, and keep the other
+    seen by any router
     else                       stays, and says why
 
 A line grows as long as too few workers serve it, and is there for a while after they are enough: so
@@ -129,7 +130,8 @@ def _outside_its_limits(case: Case) -> PoolVerdict | None:
 
 
 def _may_shrink(sight: RoleSight) -> bool:
-    return sight.is_settled and not sight.num_held
+    """Whoever leaves is chosen among those that are seen: it might be the only one of them."""
+    return sight.is_settled and sight.is_seen and not sight.num_held
 
 
 def _would_shrink(case: Case) -> bool:

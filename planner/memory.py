@@ -121,10 +121,7 @@ def one_less_is_enough(sight: RoleSight, rules: PlanRules) -> bool:
     """Nobody waits, the others would be under the target, and what there is to do and to keep fits
     at them: of that a pressure of lines says nothing while there is none, and one of blocks not how
     many are left."""
-    is_seen = (
-        sight.num_seen - sight.num_held >= sight.num_ready
-    )  # else nobody knows what the others do
-    if sight.num_ready < 2 or sight.num_in_line or not is_seen:
+    if sight.num_ready < 2 or sight.num_in_line or not sight.is_seen:
         return False
     more = sight.num_ready / (sight.num_ready - 1)
     is_low = sight.pressure.ratio * more <= CALM * rules.scale_target

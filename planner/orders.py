@@ -13,7 +13,7 @@ from cluster.dial.dialer import OperatorLink
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.logs import get_logger
 from cluster.scaling.pool_members import least_to_lose
-from cluster.scaling.scaler import ScaleOrder, Scaler, ScaleRefused
+from cluster.scaling.scaler import NotSettled, ScaleOrder, Scaler, ScaleRefused
 from planner.decision import PoolVerdict
 from planner.outcome import OrderOutcome
 from planner.routers import Routers
@@ -52,8 +52,8 @@ class SizeOrders:
             await self._scaler.scale(order)
         except ScaleRefused as refusal:
             outcome, remark = OrderOutcome.REFUSED, f" ({refusal.reason}: {refusal.message})"
-        except SplitserveError as failure:
-            outcome, remark = OrderOutcome.UNKNOWN, f" ({failure.message})"
+        except (NotSettled, SplitserveError) as failure:
+            outcome, remark = OrderOutcome.UNKNOWN, f" ({failure})"
         sizes = f"from {verdict.size_before} to {verdict.size}"
         await self.tell(verdict.pool, f"{sizes}, {outcome}{remark}: {verdict.why}")
         return outcome

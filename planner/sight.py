@@ -63,6 +63,11 @@ class RoleSight:
         return sum(pool.num_wanted for pool in self.pools)
 
     @property
+    def is_seen(self) -> bool:
+        """Routers know all that are ready: else nobody can tell what the others do."""
+        return self.num_seen - self.num_held >= self.num_ready
+
+    @property
     def is_settled(self) -> bool:
         """Every pool is what is wanted."""
         return all(pool.is_settled for pool in self.pools)

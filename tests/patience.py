@@ -17,4 +17,5 @@ def give_time(item: pytest.Item, default_s: float) -> None:
     """Before it runs; `default_s` where it names no limit."""
     named = item.get_closest_marker("timeout")
     limit_s = float(named.args[0]) if named else default_s
-    item.add_marker(pytest.mark.timeout(limit_s * PATIENCE), append=False)
+    others = named.kwargs if named else {}
+    item.add_marker(pytest.mark.timeout(limit_s * PATIENCE, **others), append=False)

@@ -118,8 +118,8 @@ class Scaler(Protocol):
 
     async def scale(self, order: ScaleOrder) -> ScalePlan:
         """Begins it; workers that leave end their requests first, or hand them on. Raises
-        ScaleRefused where it may not be, and SplitserveError where nobody answers: it may then
-        have begun."""
+        ScaleRefused where it may not be, and OrderUnanswered or SplitserveError where nobody
+        answers: it may then have begun."""
 
     async def close(self) -> None:
         """Idempotent."""
@@ -127,6 +127,10 @@ class Scaler(Protocol):
 
 class NotSettled(Exception):
     """The deadline has passed, or a pool cannot get what is wanted."""
+
+
+class OrderUnanswered(NotSettled):
+    """An order was taken, and nobody has said what came of it: it may have begun."""
 
 
 async def wait_until_ready(

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from cluster.scaling.scaler import PoolState, RefusalReason, ScaleOrder, ScalePlan, ScaleRefused
+from cluster.scaling.scaler import (
+    OrderUnanswered,
+    PoolState,
+    RefusalReason,
+    ScaleOrder,
+    ScalePlan,
+    ScaleRefused,
+)
 from protos import membership_pb2
 
 MAX_SIZE = 1024
 """Of a pool that a supervisor keeps."""
+UNANSWERED = "unanswered"
+"""In place of a reason: the order was handed to a supervisor, who has not answered. Whoever does
+not know the word takes it for a refusal, with its message."""
 
 
 def pool_to_wire(state: PoolState) -> membership_pb2.PoolState:
@@ -78,7 +88,9 @@ def refusal_to_wire(refusal: ScaleRefused) -> membership_pb2.ScaleAnswer:
 
 
 def plan_from_wire(answer: membership_pb2.ScaleAnswer) -> ScalePlan:
-    """Raises the refusal that it may be."""
+    """Raises the refusal that it may be, and OrderUnanswered."""
+    if answer.reason == UNANSWERED:
+        raise OrderUnanswered(answer.message)
     if answer.reason:
         raise ScaleRefused(_reason_of(answer.reason), answer.message)
     return ScalePlan(

@@ -15,7 +15,7 @@ from itertools import count
 from cluster.deadline import Sleep
 from cluster.process.background import until_one_ends
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
-from cluster.scaling.wire import refusal_to_wire
+from cluster.scaling.wire import UNANSWERED, refusal_to_wire
 from protos.membership_pb2 import ScaleAnswer, ScaleOrder
 
 ANSWER_TIMEOUT_S = 5.0
@@ -36,7 +36,7 @@ class Orders:
         self._is_answered = asyncio.Event()
 
     async def give(self, order: ScaleOrder) -> ScaleAnswer:
-        """The supervisor's answer, or a refusal in its place."""
+        """The supervisor's answer, or in its place a refusal, or that there is none."""
         if self._number:
             return _refused(RefusalReason.CHANGING, "another order is not answered yet; try again")
         self._number = order.number = next(self._numbers)
@@ -44,7 +44,7 @@ class Orders:
         self._is_answered.clear()
         try:
             await until_one_ends(self._is_answered.wait(), self._sleep(ANSWER_TIMEOUT_S))
-            return self._answer or _unanswered(is_handed_out=self._waiting is None)
+            return self._answer or _unanswered(order, is_handed_out=self._waiting is None)
         finally:
             self._number, self._waiting = 0, None
 
@@ -61,12 +61,11 @@ class Orders:
         return [] if order is None else [order]
 
 
-def _unanswered(*, is_handed_out: bool) -> ScaleAnswer:
+def _unanswered(order: ScaleOrder, *, is_handed_out: bool) -> ScaleAnswer:
     if is_handed_out:
-        return _refused(
-            RefusalReason.UNSUPERVISED,
-            "the supervisor took the order and has not answered; it may have begun: see status",
-        )
+        message = "the supervisor took the order and has not answered"
+        message += "" if order.dry_run else "; it may have begun"
+        return ScaleAnswer(reason=UNANSWERED, message=message)
     return _refused(
         RefusalReason.UNSUPERVISED,
         "no supervisor asks this router for orders: its workers were not started by "

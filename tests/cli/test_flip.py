@@ -15,7 +15,13 @@ from cli.exit_code import ExitCode
 from cli.flip import flip
 from cli.flip_plan import FlipRequest
 from cluster.errors import WorkerLost
-from cluster.scaling.scaler import RefusalReason, ScaleOrder, ScalePlan, ScaleRefused
+from cluster.scaling.scaler import (
+    OrderUnanswered,
+    RefusalReason,
+    ScaleOrder,
+    ScalePlan,
+    ScaleRefused,
+)
 from tests.cli.test_scale import PlayedScaler
 
 ROLES = {"prefill-0": "prefill", "prefill-1": "prefill", "decode-0": "decode"}
@@ -158,6 +164,22 @@ async def test_the_old_one_goes_first_where_that_is_asked_for() -> None:
     assert await flip(scaler, request, heard, roles=ROLES) is ExitCode.OK
     done = [(order.pool, order.size) for order in scaler.given if not order.is_dry_run]
     assert done == [("prefill", 1), ("decode", 2)] and heard.asked == []
+
+
+async def test_an_order_that_nobody_answered_is_told_with_what_may_be_left_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Silent(Crowded):
+        async def scale(self, order: ScaleOrder) -> ScalePlan:
+            plan = await super().scale(order)
+            if not order.is_dry_run:
+                raise OrderUnanswered("it may have begun")
+            return plan
+
+    scaler = Silent(most=4)
+    assert await flip(scaler, asking(), Heard(scaler), roles=ROLES) is ExitCode.FAILED
+    said = capsys.readouterr().err
+    assert "decode may keep a worker more" in said and "splitserve scale decode=1" in said
 
 
 @pytest.mark.parametrize("failure", [WorkerLost("away"), asyncio.CancelledError()])

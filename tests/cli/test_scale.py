@@ -13,6 +13,7 @@ from cli.scale import ScaleRequest, scale, sizes_of
 from cluster.errors import WorkerLost
 from cluster.scaling.pool_members import least_to_lose
 from cluster.scaling.scaler import (
+    OrderUnanswered,
     PoolState,
     RefusalReason,
     ScaleOrder,
@@ -150,6 +151,15 @@ async def test_what_was_begun_before_a_refusal_is_said_with_how_to_go_on(
     assert "refused" not in said
     only = Later(failure=ScaleRefused(RefusalReason.CHANGING, "on its way"))
     assert await scale(only, asking(decode=3)) is ExitCode.REFUSED
+
+
+async def test_an_order_that_was_taken_and_not_answered_is_no_refusal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scaler = Later(failure=OrderUnanswered("the supervisor has not answered; it may have begun"))
+    assert await scale(scaler, asking(decode=3)) is ExitCode.FAILED
+    said = capsys.readouterr().err
+    assert "it may have begun" in said and "splitserve status" in said and "refused" not in said
 
 
 async def test_without_consent_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import typer
 from cli.main import app
 from tests.cli.run_cli import ROOT, clean_environ
 from tests.cli.test_main import HEAVY
-from tests.cli.verbs import ELSEWHERE, VERBS
+from tests.cli.verbs import CHANGES, ELSEWHERE, VERBS
 
 ALL_HELP = """
 import contextlib, io, json, os, sys, time
@@ -71,6 +71,11 @@ def test_every_command_is_tried_on_all_grounds_or_says_why_not() -> None:
     untried = known - tried
     assert untried - ELSEWHERE.keys() == set(), "add it to tests/cli/verbs.py"
     assert ELSEWHERE.keys() - known == set()
+
+
+def test_no_line_is_tried_twice_but_those_that_go_on_from_each_other() -> None:
+    lines = [verb.line for verb in VERBS if verb.words[0] not in CHANGES]
+    assert sorted(lines) == sorted(set(lines))
 
 
 def test_every_ground_tries_all_of_them_and_a_planner_beside() -> None:

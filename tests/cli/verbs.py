@@ -110,11 +110,9 @@ VERBS = (
     Verb("trace --slowest 2", ("prompt tokens",)),
     Verb(
         "slow --by pool,worker,tenant",
-        ("with a first token", "not enough requests|requests over p"),
+        ("with a first token", "BY +SLICE", "not enough requests|requests over p"),
     ),
-    Verb("cost --price prefill=2,decode=2", ("TENANT", "prefill", "idle: ")),
-    Verb("slow --by pool,worker,tenant", ("BY +SLICE|not enough requests",)),
-    Verb("cost --price prefill=2.5,decode=2.5", ("POOL +WORKERS",)),
+    Verb("cost --price prefill=2.5,decode=2.5", ("POOL +WORKERS", "TENANT", "prefill", "idle: ")),
     Verb(f"explain {REQUEST}", (REQUEST,)),
     Verb("routes hello", ("DECODE",)),
     Verb("events", ("joined +PREFILL", "joined +DECODE")),

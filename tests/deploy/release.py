@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx
@@ -13,6 +15,7 @@ from cluster.home import default_home
 from tests.deploy.chart import CHART, Manifest
 from tests.mini_cluster.cluster import MiniCluster
 from tests.mini_cluster.history import Object
+from tests.patience import PATIENCE
 
 NAME = "llm"
 CLAIM = "models"
@@ -21,7 +24,11 @@ VALUES: Manifest = {
     "model": {"cache": {"claim": CLAIM}, "options": {"dtype": "float32"}},
     "worker": {"options": {"maxContextTokens": 2048, "kvMemoryBytes": 400 * 2**20}},
 }
-_INSTALL = ("--wait", "--timeout", "4m", "--values", "-")
+CHANGE_S = 240 * PATIENCE
+IN_TIME = ("--timeout", f"{CHANGE_S:.0f}s")
+"""Of helm and kubectl, until pods are ready."""
+_LAST_LINES = "15"
+_INSTALL = ("--wait", *IN_TIME, "--values", "-")
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,8 @@ class Release:
     def install(self, values: Manifest = VALUES) -> None:
         """Returns when all pods are ready."""
         self.claim()
-        self.cluster.helm("install", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
+        with self.pods_told():
+            self.cluster.helm("install", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
 
     def claim(self) -> None:
         """Of the cache of models, which a release only uses."""
@@ -43,7 +51,33 @@ class Release:
 
     def upgrade(self, values: Manifest) -> None:
         """Returns when all pods are of the new values, and ready."""
-        self.cluster.helm("upgrade", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
+        with self.pods_told():
+            self.cluster.helm("upgrade", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
+
+    def rollout(self, deployment: str) -> None:
+        """Returns when all pods of it are as wanted, and ready."""
+        with self.pods_told():
+            words = ("rollout", "status", f"deployment/{NAME}-{deployment}", *IN_TIME)
+            self.cluster.kubectl(*words)
+
+    @contextmanager
+    def pods_told(self) -> Iterator[None]:
+        """What fails within says how all pods are, too, and what those have said that are not
+        ready."""
+        try:
+            yield
+        except AssertionError as failure:
+            pods = json.loads(self.cluster.kubectl("get", "pods", "-o", "json"))["items"]
+            told = "\n".join(map(self._told, pods))
+            raise AssertionError(f"{failure}\n{told}") from failure
+
+    def _told(self, pod: Object) -> str:
+        name, status = pod["metadata"]["name"], pod.get("status", {})
+        conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
+        if conditions.get("Ready") == "True":
+            return f"{name}: ready"
+        done = self.cluster.run("kubectl", "logs", name, "--tail", _LAST_LINES)
+        return f"{name}: {json.dumps(status)}\n{done.stdout}{done.stderr}"
 
     def get(self, resource: str, name: str) -> Object:
         return self.cluster.call(lambda: self.cluster.store.get(resource, "default", name))

@@ -102,6 +102,21 @@ def test_a_router_s_streams_have_ten_minutes_to_end_and_its_pod_no_less() -> Non
     assert own["terminationGracePeriodSeconds"] == process_s + 35
 
 
+def test_routers_that_scale_by_themselves_begin_at_their_replicas_and_say_no_number() -> None:
+    scaled: Manifest = {"replicas": 2, "autoscaling": {"enabled": True, "maxReplicas": 5}}
+    release = rendered({"router": scaled | {"store": {"url": "redis://r"}}})
+    spec = release.kind("HorizontalPodAutoscaler")["demo-router"]["spec"]
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "demo-router"}
+    assert spec["scaleTargetRef"] == target
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 5)
+    (metric,) = spec["metrics"]
+    assert metric["resource"]["target"] == {"type": "Utilization", "averageUtilization": 70}
+    assert "replicas" not in release.kind("Deployment")["demo-router"]["spec"]
+    by_hand = rendered()
+    assert by_hand.kind("HorizontalPodAutoscaler") == {}
+    assert by_hand.kind("Deployment")["demo-router"]["spec"]["replicas"] == 1
+
+
 def test_gateways_speak_tls_to_a_door_that_does() -> None:
     def protocols(values: Manifest) -> list[str | None]:
         ports = rendered(values).kind("Service")["demo"]["spec"]["ports"]

@@ -56,6 +56,42 @@ def test_pods_that_run_once_go_where_routers_may() -> None:
         assert {key: spec.get(key) for key in place} == {**place, "topologySpreadConstraints": None}
 
 
+_SPREAD: list[Manifest] = [
+    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+]
+
+
+def test_routers_and_pools_are_spread_as_they_are_told() -> None:
+    spread: Manifest = {"topologySpreadConstraints": _SPREAD}
+    pods = rendered({"router": spread, "pools": {"decode": spread}}).pods
+    found = {name for name, pod in pods.items() if "topologySpreadConstraints" in pod["spec"]}
+    assert found == {"demo-router", "demo-decode"}
+    assert pods["demo-decode"]["spec"]["topologySpreadConstraints"] == _SPREAD
+    pods = rendered({"worker": spread}).pods
+    found = {name for name, pod in pods.items() if "topologySpreadConstraints" in pod["spec"]}
+    assert found == {"demo-prefill", "demo-decode"}
+
+
+def test_workers_of_a_release_like_to_share_a_rack_unless_they_have_an_affinity_of_their_own() -> (
+    None
+):
+    near: Manifest = {"topology": {"pairKey": "rack"}}
+    pods = rendered(near).pods
+    for name in ("demo-prefill", "demo-decode"):
+        affinity = pods[name]["spec"]["affinity"]["podAffinity"]
+        (liked,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+        term = liked["podAffinityTerm"]
+        assert term["topologyKey"] == "rack"
+        wanted = term["labelSelector"]["matchLabels"].items()
+        for partner in ("demo-prefill", "demo-decode"):
+            assert wanted <= pods[partner]["metadata"]["labels"].items()
+    assert "affinity" not in pods["demo-router"]["spec"]
+    own: Manifest = {"nodeAffinity": {}}
+    spec = rendered(near | {"pools": {"decode": {"affinity": own}}}).pods["demo-decode"]["spec"]
+    assert spec["affinity"] == own
+    assert "affinity" not in rendered().pods["demo-decode"]["spec"]
+
+
 def security(values: Manifest) -> list[dict[str, Any]]:
     """The same for all pods, but what says that none is root."""
     pods = rendered({"planner": _PLANNER, **_WARM_UP, **values}).pods

@@ -16,7 +16,7 @@ from tests.cli.run_cli import clean_environ, cli
 from tests.deploy.chart import CHART
 from tests.deploy.load import load
 from tests.deploy.other_models import home_with_other_models
-from tests.deploy.release import CLAIM, NAME, Release
+from tests.deploy.release import CLAIM, IN_TIME, NAME, Release
 from tests.deploy.test_model_change import values_of
 from tests.fleet.support import wait_for
 from tests.mini_cluster.machine import running_cluster
@@ -92,5 +92,5 @@ async def test_a_pool_that_is_ahead_waits_for_the_other_and_no_stream_is_lost(
         assert (told["prefill"]["num_waiting"], told["prefill"]["num_old"]) == (1, 1)
         assert told["decode"]["is_paused"] and told["decode"]["num_waiting"] == 0
         release.cluster.kubectl("rollout", "resume", f"deployment/{NAME}-decode")
-        await asyncio.to_thread(rollout, release, "status", "--timeout", "240s")
+        await asyncio.to_thread(rollout, release, "status", *IN_TIME)
     assert old not in release.pods("prefill-worker")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import ssl
+from base64 import b64encode
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from cluster.home import default_home
+from cluster.tls.fleet import FLEET_NAME
+from tests.cluster.tls.authority import Authority
+from tests.deploy.chart import Manifest
 from tests.deploy.release import CLAIM, NAME, VALUES, Release, model_cache
 from tests.fleet.support import wait_for
 from tests.mini_cluster.cluster import MiniCluster
@@ -77,6 +84,46 @@ async def test_helm_installs_both_pools_and_its_test_asks_them_from_inside(tmp_p
         await first_token(release)
         assert "Phase:          Succeeded" in cluster.helm("test", NAME)
         uninstall(cluster, before)
+
+
+@pytest.mark.minutes
+async def test_a_release_speaks_tls_to_clients_and_among_its_own_and_its_test_knows_it(
+    tmp_path: Path,
+) -> None:
+    authority = Authority()
+    with running_cluster(tmp_path, model_cache()) as cluster:
+        for name, host in (("of-the-fleet", FLEET_NAME), ("of-the-door", NAME)):
+            keep(cluster, name, authority.fill(tmp_path / "certificates" / name, host))
+        before = everything(cluster)
+        release = Release(cluster)
+        door: Manifest = {"secret": "of-the-door", "hasCa": True}
+        release.install(VALUES | {"fleet": {"tls": {"secret": "of-the-fleet"}}, "tls": door})
+        address = release.get("services", NAME)["spec"]["clusterIP"]
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"http://{address}:8000/v1/models", trust_env=False)
+        trust = ssl.create_default_context(
+            cafile=str(tmp_path / "certificates" / "of-the-door" / "ca.pem")
+        )
+        with httpx.Client(verify=trust, timeout=120, trust_env=False) as client:
+            answer = client.post(
+                f"https://{address}:8000/v1/completions",
+                json={"model": "smollm2", "prompt": "Once", "max_tokens": 1},
+                headers={"Authorization": f"Bearer {release.api_key()}"},
+                extensions={"sni_hostname": NAME},
+            )
+        assert answer.status_code == 200, answer.text
+        assert release.members_at_routers() == [{"decode": 1, "prefill": 1}]
+        assert "Phase:          Succeeded" in cluster.helm("test", NAME)
+        uninstall(cluster, before)
+
+
+def keep(cluster: MiniCluster, name: str, folder: Path) -> None:
+    """As a secret of the kind that cert-manager makes."""
+    files = {"tls.crt": "cert.pem", "tls.key": "key.pem", "ca.crt": "ca.pem"}
+    data = {key: b64encode((folder / file).read_bytes()).decode() for key, file in files.items()}
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+    made |= {"type": "kubernetes.io/tls", "data": data}
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(made))
 
 
 def everything(cluster: MiniCluster) -> set[str]:

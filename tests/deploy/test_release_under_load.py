@@ -9,7 +9,7 @@ import pytest
 
 from tests.deploy.chart import Manifest
 from tests.deploy.load import load
-from tests.deploy.release import NAME, VALUES, Release, model_cache
+from tests.deploy.release import IN_TIME, NAME, VALUES, Release, model_cache
 from tests.fleet.support import wait_for
 from tests.mini_cluster.machine import running_cluster
 
@@ -37,11 +37,6 @@ async def under_load(release: Release, *steps: Callable[[], object]) -> None:
                 await asyncio.sleep(0.1)
 
 
-def rollout(release: Release, deployment: str) -> None:
-    words = ("rollout", "status", f"deployment/{NAME}-{deployment}", "--timeout", "240s")
-    release.cluster.kubectl(*words)
-
-
 async def test_an_upgrade_with_a_changed_argument_and_its_rollback_lose_no_stream(
     release: Release,
 ) -> None:
@@ -49,7 +44,7 @@ async def test_an_upgrade_with_a_changed_argument_and_its_rollback_lose_no_strea
     await under_load(
         release,
         lambda: release.upgrade(CHANGED),
-        lambda: release.cluster.helm("rollback", NAME, "1", "--wait", "--timeout", "4m"),
+        lambda: release.cluster.helm("rollback", NAME, "1", "--wait", *IN_TIME),
     )
     assert not before & set(release.pods("decode-worker"))
 
@@ -57,7 +52,7 @@ async def test_an_upgrade_with_a_changed_argument_and_its_rollback_lose_no_strea
 async def test_deleted_workers_of_both_roles_lose_no_stream(release: Release) -> None:
     def delete(component: str) -> None:
         release.cluster.kubectl("delete", release.pods(component)[0])
-        rollout(release, component.removesuffix("-worker"))
+        release.rollout(component.removesuffix("-worker"))
 
     await under_load(release, lambda: delete("decode-worker"), lambda: delete("prefill-worker"))
 
@@ -66,7 +61,7 @@ async def test_scaling_a_pool_up_and_down_loses_no_stream(release: Release) -> N
     def scale(replicas: int) -> None:
         words = ("scale", f"deployment/{NAME}-decode", f"--replicas={replicas}")
         release.cluster.kubectl(*words)
-        rollout(release, "decode")
+        release.rollout("decode")
 
     await under_load(release, lambda: scale(1), lambda: scale(2))
 
@@ -83,7 +78,7 @@ async def test_routers_that_come_and_go_lose_no_stream_and_each_has_every_worker
         see_all_workers(2)
 
     def see_all_workers(num_routers: int) -> None:
-        rollout(release, "router")
+        release.rollout("router")
         everybody = [{"decode": 2, "prefill": 1}] * num_routers
         wait_for(
             lambda: release.members_at_routers() == everybody,
@@ -97,12 +92,12 @@ async def test_routers_that_come_and_go_lose_no_stream_and_each_has_every_worker
 
 async def test_draining_a_node_loses_no_stream(release: Release) -> None:
     def drain() -> None:
-        words = ("drain", "one", "--delete-emptydir-data", "--ignore-daemonsets", "--timeout=240s")
+        words = ("drain", "one", "--delete-emptydir-data", "--ignore-daemonsets", *IN_TIME)
         release.cluster.kubectl(*words)
 
     def come_back() -> None:
         release.cluster.kubectl("uncordon", "one")
         for deployment in ("router", "prefill", "decode"):
-            rollout(release, deployment)
+            release.rollout(deployment)
 
     await under_load(release, drain, come_back)

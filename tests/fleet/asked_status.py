@@ -16,8 +16,11 @@ from cluster.join_token import operators_token
 from cluster.token_channel import TOKEN_KEY
 from cluster.wire import load_from_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
+from tests.patience import PATIENCE
 
-TIMEOUT_S = 10.0
+ROUTER_S = 10.0 * PATIENCE
+WORKER_S = 10.0
+"""A worker may be stopped by a test: its router's word stands for its own then."""
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 
@@ -33,7 +36,7 @@ def asked_status(address: str, *, check: bool) -> dict[str, Any]:
     with grpc.insecure_channel(address, options=OPTIONS) as channel:
         stub = membership_pb2_grpc.MembershipStub(channel)
         view = stub.Members(
-            membership_pb2.MembersRequest(), timeout=TIMEOUT_S, metadata=shown_token()
+            membership_pb2.MembersRequest(), timeout=ROUTER_S, metadata=shown_token()
         )
     seen = sorted(view.members, key=lambda state: (state.member.role, state.member.worker_id))
     return {
@@ -74,6 +77,6 @@ def _own_word(address: str, *, check: bool) -> worker_pb2.StatusResponse | None:
     with grpc.insecure_channel(address, options=OPTIONS) as channel:
         try:
             stub = worker_pb2_grpc.WorkerAdminStub(channel)
-            return stub.Status(request, timeout=TIMEOUT_S, metadata=shown_token())
+            return stub.Status(request, timeout=WORKER_S, metadata=shown_token())
         except grpc.RpcError:
             return None

@@ -15,9 +15,11 @@ from cluster.process.background import cancel
 from tests.cli.run_cli import clean_environ, cli
 from tests.fleet.support import wait_for
 from tests.fleet.test_load import body, is_quiet
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.minutes, pytest.mark.timeout(400)]
 NUM_ASKING = 2
+ANSWER_S = 120
 DEADLINE_S = 100
 
 
@@ -51,7 +53,7 @@ class Load:
 async def load_on(fleet, reference) -> AsyncIterator[Load]:
     """Ends with every request answered, unless the test failed."""
     load = Load(reference)
-    async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=ANSWER_S * PATIENCE) as client:
         asking = [asyncio.create_task(load.keep_asking(client, i)) for i in range(NUM_ASKING)]
         try:
             yield load

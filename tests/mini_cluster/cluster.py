@@ -19,11 +19,13 @@ import pytest
 from tests.mini_cluster.api import Logs
 from tests.mini_cluster.object_store import ObjectStore
 from tests.mini_cluster.server import ApiServer
+from tests.patience import PATIENCE
+from tests.run_program import output_of, run_program
 
 T = TypeVar("T")
 _HELM = "SPLITSERVE_HELM"
 """Where `make test` has put it; kubectl lies beside."""
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 300.0 * PATIENCE
 
 
 class MiniCluster:
@@ -55,14 +57,10 @@ class MiniCluster:
 
     def kubectl(self, *words: str, stdin: str = "", token: str = "") -> str:
         """What it prints; a failure fails the test with what it says."""
-        done = self.run("kubectl", *words, stdin=stdin, token=token)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return output_of(self.run("kubectl", *words, stdin=stdin, token=token))
 
     def helm(self, *words: str, stdin: str = "") -> str:
-        done = self.run("helm", *words, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return output_of(self.run("helm", *words, stdin=stdin))
 
     def run(
         self, name: str, *words: str, stdin: str = "", token: str = ""
@@ -71,15 +69,8 @@ class MiniCluster:
         config = self.server.kubeconfig(token)
         home = config.parent
         environ = {"PATH": os.environ["PATH"], "HOME": str(home), "KUBECONFIG": str(config)}
-        return subprocess.run(
-            [program(name), *words],
-            input=stdin,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        command = [program(name), *words]
+        return run_program(command, limit_s=_TIMEOUT_S, stdin=stdin, environ=environ)
 
 
 def program(name: str) -> str:

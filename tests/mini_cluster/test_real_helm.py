@@ -92,6 +92,28 @@ def test_helm_installs_upgrades_rolls_back_and_uninstalls_the_chart_and_leaves_n
     assert everything(cluster) == before
 
 
+def test_token_and_key_are_made_once_and_stay_through_upgrades_and_a_rollback(
+    cluster: MiniCluster,
+) -> None:
+    def secrets() -> Object:
+        names = ("demo-fleet", "demo-api-keys")
+        return {
+            name: cluster.call(
+                lambda name=name: cluster.store.get("secrets", "default", name)["data"]
+            )
+            for name in names
+        }
+
+    with release(cluster):
+        made = secrets()
+        upgrade(cluster, "--set", "worker.shm=1Gi")
+        assert secrets() == made
+        cluster.helm("rollback", "demo", "1", *_QUICKLY)
+        assert secrets() == made
+    with release(cluster):
+        assert secrets()["demo-fleet"] != made["demo-fleet"], "another release has its own"
+
+
 def test_a_pool_that_was_scaled_keeps_its_size_through_upgrades_until_the_values_say_another(
     cluster: MiniCluster,
 ) -> None:

@@ -11,7 +11,7 @@ from planner.pool_limits import PoolLimits
 from planner.sight import RoleSight
 from tests.planner.sights import LIMITS, LONG_S, RULES, pool, seen_for, sight, verdict
 
-FULL = pool(wanted=8)
+FULL, FULL_AND_ONE = pool(wanted=8), pool(wanted=9)
 TABLE: list[tuple[str, RoleSight, float, Stand, int]] = [
     ("at its target", sight(0.7), 60, Stand.STEADY, 0),
     ("within the tolerance", sight(0.76), 60, Stand.STEADY, 0),
@@ -40,6 +40,7 @@ TABLE: list[tuple[str, RoleSight, float, Stand, int]] = [
     ("one is the least", sight(0.0, pool(wanted=1)), 900, Stand.STEADY, 0),
     ("under its least", sight(0.0, pool(wanted=0)), 0, Stand.GROWS, 1),
     ("over its most", sight(0.7, pool(wanted=9)), 0, Stand.SHRINKS, 8),
+    ("over its most, one not seen", sight(0.7, FULL_AND_ONE, num_seen=8), 0, Stand.STEADY, 0),
     ("over its most, and it starts", sight(0.7, pool(wanted=9, ready=8)), 0, Stand.STEADY, 0),
 ]
 

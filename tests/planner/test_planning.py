@@ -11,6 +11,7 @@ from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.errors import WorkerLost
 from cluster.planner_options import PlanRules
 from cluster.scaling.scaler import (
+    OrderUnanswered,
     PoolState,
     RefusalReason,
     ScaleOrder,
@@ -168,12 +169,16 @@ async def test_what_is_refused_is_told_and_not_tried_again_at_once() -> None:
     assert len(bench.scaler.orders) == 2
 
 
-async def test_an_order_that_nobody_answers_may_have_begun_and_is_told_so() -> None:
+@pytest.mark.parametrize("failure", [WorkerLost, OrderUnanswered])
+async def test_an_order_that_nobody_answers_may_have_begun_and_is_told_so(
+    failure: type[Exception],
+) -> None:
     bench = Bench()
     bench.router.ratio = 1.0
-    bench.scaler.refusal = WorkerLost("the supervisor is gone")
+    bench.scaler.refusal = failure("the supervisor is gone")
     await bench.looks(3)
     assert bench.router.told[0][1].startswith("from 1 to 2, unknown (the supervisor is gone)")
+    assert bench.counted("decisions_total", pool="prefill", outcome="unknown") == 1
 
 
 async def test_a_fleet_that_is_not_seen_is_left_as_it_is_and_is_not_calm_afterwards() -> None:

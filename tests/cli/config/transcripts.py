@@ -6,6 +6,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ from tests.cli.doctor.played_fleet import PlayedFleet, carried, given_up, member
 from tests.cli.inspect.fake_router import ADDRESS, FakeRouter
 
 _CONTEXTS = """
-## Named fleets
+### Named fleets
 
 A context names a fleet: its router, its release on Kubernetes, the file with its join token, the
 folder with its certificates. They are kept in `~/.config/splitserve/contexts.yaml` (or
@@ -46,8 +47,6 @@ _CONTEXT_WORDS = (
 
 
 _HEALTH = """
-## Whether all is well
-
 `splitserve doctor` looks at this machine; `doctor --pairs` asks every decode worker of a fleet for
 a prompt of made-up tokens that each prefill worker computes, so that blocks travel as they would
 for a request, and says over what and how fast, or why not (1: some pair does not work). `doctor
@@ -63,8 +62,8 @@ With `--kubernetes [NAMESPACE/]RELEASE` a release's pools, pods, events and each
 in it, that before a restart too. Workers' metrics are not, nor logs of other machines. `doctor
 --bundle FILE` makes one with what it has just found.
 """
-_COMPLETION = """
-## Completion
+COMPLETION = """
+### Completion
 
 `splitserve completion bash|zsh|fish` prints a script that completes commands, flags, contexts and
 the names of a running fleet's workers; a fleet that does not answer within 0.3 s has no names.
@@ -76,7 +75,7 @@ splitserve completion fish > ~/.config/fish/completions/splitserve.fish
 ```
 """
 _OPTIONS = """
-## Options and files of options
+### Options and files of options
 
 `config show PROCESS` takes the flags of `splitserve PROCESS` and says what that process would be
 started with, and who has said so: a flag, a variable, a line of the file, or nobody. `config
@@ -97,14 +96,26 @@ _OPTION_WORDS = (
 )
 
 
-def config_transcripts() -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigTranscripts:
     """In Markdown."""
+
+    options: str
+    contexts: str
+    health: str
+
+
+def config_transcripts() -> ConfigTranscripts:
+    """Each under its words."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(differences, "GrpcDialer", lambda token: FakeRouter())
         patch.setenv("SPLITSERVE_GRPC", ADDRESS)
         files = _transcripts(_OPTION_WORDS)
-    contexts = _CONTEXTS + _transcripts(_CONTEXT_WORDS)
-    return _OPTIONS + files + _shown_lines() + contexts + _HEALTH + _pairs() + _COMPLETION
+    return ConfigTranscripts(
+        options=_OPTIONS + files + _shown_lines(),
+        contexts=_CONTEXTS + _transcripts(_CONTEXT_WORDS),
+        health=_HEALTH + _pairs(),
+    )
 
 
 def _pairs() -> str:

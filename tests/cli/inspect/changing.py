@@ -24,18 +24,16 @@ from tests.cluster.scaling.played_kubernetes import (
 )
 
 _HEAD = """
-## Changing a running fleet
-
 These say what they would do, ask (`--yes`: they do not), and do it; `--dry-run` says it alone. Exit
 codes as above, and 1 where it was not agreed to, or not reached in time.
 """
 _SHOWN = (
-    ("drain", "decode-1", "--dry-run"),
-    ("cordon", "prefill-0", "--yes"),
-    ("uncordon", "decode-1", "-o", "yaml"),
     ("scale", "prefill=2", "decode=1", "--dry-run"),
     ("scale", "decode=1", "--dry-run", "-o", "yaml"),
     ("flip", "decode-1", "prefill", "--dry-run"),
+    ("drain", "decode-1", "--dry-run"),
+    ("cordon", "prefill-0", "--yes"),
+    ("uncordon", "decode-1", "-o", "yaml"),
 )
 _HEAD_OF_RELEASES = """
 A release on Kubernetes is changed through its API server, by your kubeconfig. `rollout status` ends

@@ -1,4 +1,4 @@
-"""The part of docs/cli.md about questions, keys, models and adapters: what an operator types beside
+"""The parts of docs/cli.md that are shown by commands as they are: what an operator types beside
 looking at a fleet and changing it."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,13 +18,6 @@ from tests.cli.inspect.asked_router import patch_asking
 from tests.cli.inspect.fake_router import ADDRESS
 from tests.cli.test_chat import FakeServer, serving
 
-_HEAD = """
-## Every day
-
-`status` is the whole fleet on one screen (`--check` has every worker look at its own books: 1 if
-something is broken); `explain` says why a request went where it went, and `routes` what each way
-to serve a prompt would cost now. Keys, ids and sizes are other ones each time.
-"""
 _KEPT = ("SPLITSERVE_CONTEXTS", "SPLITSERVE_GRPC", "SPLITSERVE_HOME")
 _MOST_LINES = 5
 _SHOWN: tuple[tuple[str, ...], ...] = (
@@ -70,8 +64,8 @@ _CUT = frozenset({"describe worker", "models show", "config schema", "completion
 """Of which the first lines are enough."""
 
 
-def everyday_transcripts() -> str:
-    """In Markdown."""
+def everyday_transcripts() -> dict[str, str]:
+    """In Markdown, by the command: of `config` by its own."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         home = os.environ.get("SPLITSERVE_HOME")
         for name in [name for name in os.environ if name.startswith("SPLITSERVE_")]:
@@ -81,8 +75,12 @@ def everyday_transcripts() -> str:
         patch.setenv("SPLITSERVE_GRPC", ADDRESS)
         patch.setenv("COLUMNS", "200")
         patch_asking(patch)
+        found: defaultdict[str, str] = defaultdict(str)
         with serving() as server:
-            return _HEAD + "".join(_transcript(words, server, home) for words in _SHOWN)
+            for words in _SHOWN:
+                name = " ".join(words[: 2 if words[0] == "config" else 1])
+                found[name] += _transcript(words, server, home)
+        return dict(found)
 
 
 def _transcript(words: tuple[str, ...], server: FakeServer, home: str | None) -> str:

@@ -44,6 +44,24 @@ def test_a_slow_worker_explains_the_tail_and_stands_first() -> None:
     assert not any(each.stands_out for each in others)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_pool_of_several_workers_is_named_before_any_of_them(seed: int) -> None:
+    draw = random.Random(seed)
+
+    def asked(at: int) -> TimedRequest:
+        pool = "l40s" if at % 3 == 0 else "h100"
+        return one(
+            draw.uniform(80, 120) * (4 if pool == "l40s" else 1),
+            (By.POOL, pool),
+            (By.WORKER, f"{pool}-{draw.choice('ab')}"),
+            (By.TENANT, draw.choice("abc")),
+        )
+
+    first, *_ = Slicing(asked(at) for at in range(300)).slices(By)
+    assert (first.by, first.value) == (By.POOL, "l40s")
+    assert first.stands_out and first.explains == 1.0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_fleet_without_a_slow_part_is_not_told_of_one(seed: int) -> None:
     slicing = Slicing(planted(200, every=2, factor=1, seed=seed))

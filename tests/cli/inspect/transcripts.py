@@ -4,21 +4,26 @@ python -m tests.cli.inspect.transcripts > docs/cli.md
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
-from tests.cli.config.transcripts import config_transcripts
+from cli.help_chapters import CHAPTERS
+from tests.cli.config.transcripts import COMPLETION, config_transcripts
 from tests.cli.inspect.changing import changing_transcripts
 from tests.cli.inspect.everyday import everyday_transcripts
 from tests.cli.inspect.fake_router import FakeRouter, run
 from tests.cli.inspect.made_up_tail import with_a_slow_worker
 
-_HEAD = """# Looking at a running fleet
+_HEAD = """# The command line
 
-Each command asks one router (`--grpc HOST:PORT`, by default `127.0.0.1:50051`, or a named
-fleet's: see "Named fleets") under the fleet's join token, and changes nothing. `-o
-table|wide|json|yaml` is the form of the answer; `--watch` asks again every two seconds
-(`--interval`); `slow` and `cost` ask all routers that are named, with commas between them. Data
-goes to stdout, all else to stderr.
+All commands of `splitserve`, in the chapters and the order of `splitserve --help`; `splitserve
+COMMAND --help` has every flag.
+
+A command that asks a fleet asks one router (`--grpc HOST:PORT`, by default `127.0.0.1:50051`, or a
+named fleet's: see "Named fleets") under the fleet's join token. `-o table|wide|json|yaml` is the
+form of the answer; `--watch` asks again every two seconds (`--interval`); `slow` and `cost` ask all
+routers that are named, with commas between them. Data goes to stdout, all else to stderr.
 
 | exit code | of every command |
 |---|---|
@@ -30,22 +35,45 @@ goes to stdout, all else to stderr.
 | 130 | ended by Ctrl-C; a live `top` ends so with 0 |
 
 Numbers are those of each worker's last beat. What follows was printed by these commands, of a fleet
-whose numbers are made up (`python -m tests.cli.inspect.transcripts`).
+whose numbers are made up (`python -m tests.cli.inspect.transcripts`); keys, ids and sizes are other
+ones each time.
+"""
+_PROCESSES = """
+`serve` starts a whole fleet and keeps it alive; `router`, `prefill-worker`, `decode-worker` and
+`planner` are one process each. They run until they are ended: [operations.md](operations.md), and
+their options in [options.md](options.md).
+"""
+_LOOKING = """
+These change nothing. `status` is the whole fleet on one screen (`--check` has every worker look at
+its own books: 1 if something is broken); `get` lists, `describe` tells all of one. Which ways
+requests may go is asked by `routes`, in the next chapter.
+"""
+_WHERE = """
+`explain` says why a request went where it went, and `routes` what each way to serve a prompt would
+cost now.
+"""
+_ASKING = """
+`quality` measures what quantized weights and KV cost a model's answers, in minutes:
+[models.md](models.md).
 """
 _SHOWN = (
+    ("top", "--once"),
     ("get", "workers"),
     ("get", "workers", "-o", "wide"),
     ("get", "pools"),
     ("get", "leases", "-o", "yaml"),
-    ("describe", "pool", "decode"),
     ("get", "requests"),
     ("get", "requests", "--stage", "queued", "-o", "wide"),
-    ("describe", "request", "7f3a-0123456789ab"),
     ("get", "links"),
-    ("events",),
-    ("top", "--once"),
+    ("describe", "pool", "decode"),
+    ("describe", "request", "7f3a-0123456789ab"),
+)
+_SHOWN_OF_BLOCKS = (
     ("blocks",),
     ("blocks", "prefill-0", "--held", "-o", "json"),
+    ("events",),
+)
+_SHOWN_OF_TIMES = (
     ("trace", "7f3a-0123456789ab"),
     ("trace", "--slowest", "2"),
     ("slow",),
@@ -56,9 +84,25 @@ _SHOWN = (
 
 def transcripts() -> str:
     """The whole page, in Markdown."""
-    looking = "".join(_transcript(words) for words in _SHOWN)
-    every_day = everyday_transcripts()
-    return _HEAD + looking + changing_transcripts() + every_day + config_transcripts()
+    every_day, settings = everyday_transcripts(), config_transcripts()
+    texts = (
+        _PROCESSES,
+        _LOOKING + every_day["status"] + _transcripts(_SHOWN) + every_day["describe"]
+        + _transcripts(_SHOWN_OF_BLOCKS),
+        _WHERE + every_day["explain"] + every_day["routes"] + _transcripts(_SHOWN_OF_TIMES),
+        changing_transcripts() + every_day["adapters"],
+        settings.health + every_day["support-bundle"],
+        _ASKING + every_day["chat"] + every_day["models"] + every_day["keys"],
+        settings.options + every_day["config schema"] + settings.contexts
+        + every_day["config set-context"] + every_day["config delete-context"]
+        + COMPLETION + every_day["completion"] + every_day["version"],
+    )  # fmt: skip
+    chapters = zip(CHAPTERS, texts, strict=True)
+    return _HEAD + "".join(f"\n## {title}\n{text}" for title, text in chapters)
+
+
+def _transcripts(shown: Iterable[tuple[str, ...]]) -> str:
+    return "".join(map(_transcript, shown))
 
 
 def _transcript(words: tuple[str, ...]) -> str:

@@ -1,4 +1,7 @@
-"""Images that are built once for all tests of a run."""
+"""Images that are built once for all tests of a run, in the setup of whichever comes first.
+
+Programs have limits of their own there, and say what failed; the tests' limits count from their own
+first line (`func_only`)."""
 
 from __future__ import annotations
 

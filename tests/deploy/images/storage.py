@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from tests.deploy.images.pip_settings import PipSettings
-from tests.deploy.images.tools import run
+from tests.deploy.images.tools import USUAL_S, run
 from tests.mini_cluster.images import PROJECT
+from tests.patience import PATIENCE
 
 BASE = "localhost/base"
 _PACKAGES = "ca-certificates,python3,python3-venv"
 _MADE_FOR_THIS_MACHINE = ("var/cache/apt/archives", "var/lib/apt/lists", "var/log")
 MOMENT = "1700000000"
 """SOURCE_DATE_EPOCH of all builds here."""
+BASE_S, BUILD_S = 1200.0 * PATIENCE, 3000.0 * PATIENCE
+"""For debootstrap, and for one image. A worker's takes the longest: since nothing is taken from a
+build before, it makes the router's environment too, compiles the kernels, and fetches torch and
+compiles its Python."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,8 @@ class Storage:
         places = ("--root", f"{self.folder}/storage", "--runroot", f"{self.folder}/run")
         return [*places, "--storage-driver", "overlay"]
 
-    def buildah(self, *words: str | Path) -> str:
-        return run(["buildah", *self.options, *words])
+    def buildah(self, *words: str | Path, limit_s: float = USUAL_S) -> str:
+        return run(["buildah", *self.options, *words], limit_s=limit_s)
 
     def podman(self, *words: str | Path) -> str:
         return run(["podman", *self.options, *words])
@@ -55,7 +60,7 @@ class Storage:
         ).split()[:2]
         # What it mounts, and would leave where it fails, goes with its namespace.
         words = ("unshare", "--mount", "debootstrap", "--variant=minbase")
-        run([*words, f"--include={_PACKAGES}", release, root, uri])
+        run([*words, f"--include={_PACKAGES}", release, root, uri], limit_s=BASE_S)
         for name in _MADE_FOR_THIS_MACHINE:
             shutil.rmtree(root / name)
             (root / name).mkdir()
@@ -76,6 +81,7 @@ class Storage:
                 *(f"--volume={folder}:{folder}:ro" for folder in self.pip.folders),
                 *self.pip.secrets(Path(secrets)),
                 *("-f", PROJECT / "deploy/docker/Dockerfile", PROJECT),
+                limit_s=BUILD_S,
             )
         return self.inspected(tag)["Digest"]
 

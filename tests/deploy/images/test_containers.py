@@ -20,7 +20,7 @@ from tests.deploy.release import CLAIM, NAME, VALUES, Release
 from tests.fleet.support import wait_for
 from tests.mini_cluster.machine import running_cluster
 
-pytestmark = [pytest.mark.minutes, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.minutes, pytest.mark.timeout(3000, func_only=True)]
 INSTALLED: Manifest = VALUES | {
     "model": VALUES["model"] | {"cache": {"claim": CLAIM, "readOnly": True}},
     "pools": {"prefill": {"replicas": 1}, "decode": {"replicas": 2}},
@@ -65,8 +65,7 @@ class Installed:
 
     def wait_until_whole(self) -> None:
         for pool in ("prefill", "decode"):
-            words = ("rollout", "status", f"deployment/{NAME}-{pool}", "--timeout", "240s")
-            self.release.cluster.kubectl(*words)
+            self.release.rollout(pool)
         everybody = [{"decode": 2, "prefill": 1}]
         wait_for(
             lambda: self.release.members_at_routers() == everybody, timeout_s=120, what="workers"

@@ -13,7 +13,7 @@ import pytest
 from tests.deploy.images.differences import differences
 from tests.deploy.images.storage import Storage
 
-pytestmark = [pytest.mark.minutes, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.minutes, pytest.mark.timeout(3000, func_only=True)]
 _MOST_OF_THE_ROUTER_BYTES = 300 * 10**6
 _NOT_SHIPPED = ("run/secrets", "src", "wheels", "root/.cache", "root/.config", "opt/wheels")
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+from tests.run_program import output_of, run_program
+
 _ASKED = "SPLITSERVE_TEST_IMAGES"
 """Set by `make test-images`, to a folder for images: what it asks for may not be skipped."""
+USUAL_S = 300.0 * PATIENCE
+"""For what neither builds nor fetches."""
 _TOOLS = ("debootstrap", "buildah", "podman", "runc")
 
 
@@ -34,16 +38,6 @@ def need_tools() -> None:
     pytest.fail(why)
 
 
-def run(command: Sequence[str | Path], cwd: Path | None = None, stdin: str = "") -> str:
+def run(command: Sequence[str | Path], *, limit_s: float = USUAL_S) -> str:
     """What it prints; a failure fails the test with the last of what it says."""
-    done = subprocess.run(
-        [str(word) for word in command],
-        input=stdin,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = (done.stdout + done.stderr).splitlines()
-    assert done.returncode == 0, "\n".join((" ".join(map(str, command)), *said[-40:]))
-    return done.stdout
+    return output_of(run_program(command, limit_s=limit_s))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from cluster.scaling.scaler import OrderUnanswered
+from cluster.scaling.wire import UNANSWERED, plan_from_wire
 from protos.membership_pb2 import ScaleAnswer, ScaleOrder
 from router.control.orders import ANSWER_TIMEOUT_S, Orders
 from tests.virtual_time import VirtualTime, settle
@@ -58,7 +62,10 @@ async def test_an_answer_to_an_order_that_was_given_up_is_dropped() -> None:
     late = await desk.place()
     (order,) = desk.orders.hand_out()
     await desk.time.advance(ANSWER_TIMEOUT_S)
-    assert "may have begun" in (await late).message
+    answer = await late
+    assert answer.reason == UNANSWERED and "may have begun" in answer.message
+    with pytest.raises(OrderUnanswered, match="may have begun"):
+        plan_from_wire(answer)
     asking = await desk.place()
     desk.orders.take_answers([ScaleAnswer(number=order.number, size=9)])
     await settle()
