@@ -18,6 +18,7 @@ from tests.router.test_keys_at_the_doors import Keys
 from tests.router.test_router_process import Running, running_router
 
 TOKEN = "of-this-fleet-alone"
+NEXT = "next-of-this-fleet-alone"
 PAGES = ("/metrics", "/version")
 PROBES = ("/live", "/health", "/ping")
 
@@ -99,8 +100,9 @@ def test_who_has_no_token_to_compare_with_lets_nobody_in() -> None:
     for guess in (None, "Bearer ", "Bearer None", f"Bearer {TOKEN}"):
         with pytest.raises(Unauthenticated, match="--fleet-metrics-port"):
             shut.check(guess)
-    locked = OperatorsPages(has_strangers=True, token=TOKEN)
+    locked = OperatorsPages(has_strangers=True, tokens=(TOKEN, NEXT))
     locked.check(f"bearer  {TOKEN}")
+    locked.check(f"Bearer {NEXT}")
     for guess in (TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN} x"):
         assert not locked.are_open_to(guess)
     OperatorsPages().check(None)
