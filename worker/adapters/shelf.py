@@ -52,8 +52,12 @@ class AdapterShelf:
         background: Background,
         sleep: Sleep,
         read_limit_s: float = READ_LIMIT_S,
+        lost_limit_s: float = LOOK_INTERVAL_S,
     ) -> None:
+        """`lost_limit_s`: within a look, for those that were lost and are found one after the other;
+        after it the next look has the rest."""
         self._root, self._config, self._read_limit_s = root, config, read_limit_s
+        self._lost_limit_s = lost_limit_s
         self._background, self._sleep = background, sleep
         self.offered = OfferedAdapters(root, send, on_change, self._retire)
         self._seen: dict[str, Signature] = {}
@@ -140,12 +144,16 @@ class AdapterShelf:
             self._seen = found
 
     async def _take_lost(self) -> None:
-        if (due := self._lost.look()) is None:
-            return
-        name, path = due
-        async with self._turn:
-            if name in self._lost:  # else it was unloaded, or ordered anew, meanwhile
-                await self._take_one(name, path)
+        clock = asyncio.get_running_loop().time
+        until_s, due = clock() + self._lost_limit_s, self._lost.look()
+        while due is not None:
+            name, path = due
+            async with self._turn:
+                if name in self._lost:  # else it was unloaded, or ordered anew, meanwhile
+                    await self._take_one(name, path)
+            if name in self._lost or clock() >= until_s:
+                return
+            due = self._lost.due()
 
     async def _take_one(self, name: str, path: str) -> None:
         """One that cannot be used is said in the log, once for each change of its files. What it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,7 +26,9 @@ from worker.adapters.shelf import RETIRE_S, AdapterShelf
 class PlayedWorker:
     """An engine that has every adapter at once, unless it is told otherwise."""
 
-    def __init__(self, root: Path, *, read_limit_s: float = 20.0) -> None:
+    def __init__(
+        self, root: Path, *, read_limit_s: float = 20.0, lost_limit_s: float = math.inf
+    ) -> None:
         self.told: list[LoadAdapter | UnloadAdapter] = []
         self.num_changes = 0
         self.failure = ""
@@ -42,6 +45,7 @@ class PlayedWorker:
             background=self.background,
             sleep=self.sleep,
             read_limit_s=read_limit_s,
+            lost_limit_s=lost_limit_s,
         )
 
     def send(self, command: LoadAdapter | UnloadAdapter) -> None:
@@ -262,6 +266,31 @@ async def test_what_was_ordered_and_is_lost_is_tried_again_ever_more_rarely(
     for _ in range(2 * MAX_LOOKS):
         await worker.shelf.look()
     assert len(worker.told) == told
+
+
+@pytest.mark.parametrize(("lost_limit_s", "num_back"), [(math.inf, 5), (0.0, 1)])
+async def test_storage_that_is_back_gives_all_that_was_lost_in_the_time_of_a_look(
+    tmp_path: Path, lost_limit_s: float, num_back: int
+) -> None:
+    for seed in range(6):
+        save_adapter(tmp_path / f"lost-{seed}", CONFIG, seed=seed)
+    worker = PlayedWorker(tmp_path, lost_limit_s=lost_limit_s)
+    await worker.shelf.take_all()
+    before = worker.offered
+    assert len(before) == 6
+    worker.failure = "its files have given nothing"
+    for digest in before.values():
+        worker.answer(digest)
+    num_told = len(worker.told)
+    await worker.shelf.look()
+    assert len(worker.told) == num_told + 1 and worker.offered == {}
+    worker.failure = ""
+    await worker.shelf.look()
+    assert len(worker.offered) == num_back
+    for _ in range(6):
+        await worker.shelf.look()
+    assert worker.offered == before
+    await worker.background.close()
 
 
 @pytest.mark.parametrize("ends", ["unloaded", "ordered anew", "its own files"])
