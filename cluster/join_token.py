@@ -7,7 +7,8 @@
 While it is changed, a second one is let in as well (JOIN_TOKEN_TOO): the next one, then the last.
 
 Every call between processes of ours carries it (cluster/rpc.py), and whoever is called asks for it
-(cluster/join_guard.py); operators show it at a router's HTTP ports as well. It says that a caller belongs to the fleet; it does not hide what is said.
+(cluster/join_guard.py); operators show it at a router's HTTP ports as well. It says that a caller
+belongs to the fleet; it does not hide what is said.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class FleetRelay:
         self._dialer = dialer
 
     async def status(self, asked: WorkerStatusRequest) -> StatusResponse:
-        """Raises InvalidRequest for a worker that is not known, or another engine's, and what asking
-        it raises."""
+        """Raises InvalidRequest for a worker that is not known or not ours, and what asking it
+        raises."""
         link = self._dialer.operator(self._address_of(asked.worker_id))
         try:
             request = StatusRequest(check_invariants=asked.check_invariants)

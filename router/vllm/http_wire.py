@@ -1,8 +1,8 @@
 """The VllmWire over HTTP/1.1, by httpx: connections are kept, and broken by a cancelled request.
 
-    connecting: the host's part, by its kernel -> off, where it takes longer than that may
-        '-> TLS, where it is https: the server's own loop's part -> busy, where it takes long
-             '-> asked -> answered
+connecting: the host's part, by its kernel -> off, where it takes longer than that may
+    '-> TLS, where it is https: the server's own loop's part -> busy, where it takes long
+         '-> asked -> answered
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, nullcontext
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import msgspec
@@ -115,8 +114,8 @@ class HttpWire:
     async def _sent(self, request: httpx.Request) -> httpx.Response:
         """Raises WorkerSilent where somebody is there, and does not come to TLS."""
         try:
-            async with asyncio.timeout(None) as limit:
-                request.extensions["trace"] = partial(_limit_tcp, limit)
+            async with asyncio.timeout(None) as limit, _Connecting(limit) as connecting:
+                request.extensions["trace"] = connecting.hear
                 return await self._client.send(request, stream=True)
         except TimeoutError as cause:
             raise WorkerLost(f"{self._who} takes no connection in {CONNECT_TIMEOUT_S} s") from cause
@@ -148,12 +147,32 @@ class HttpWire:
         return WorkerLost(f"{self._who} {what}: {words}")
 
 
-async def _limit_tcp(limit: asyncio.Timeout, event: str, _info: Any) -> None:
-    """httpx has one limit for TCP and TLS, each. Hears of every step of a request."""
-    if event == "connection.connect_tcp.started":
-        limit.reschedule(asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S)
-    elif event == "connection.connect_tcp.complete" and not limit.expired():
-        limit.reschedule(None)
+class _Connecting:
+    """The connection of one request, until the client has it: httpx has one limit for TCP and TLS,
+    and leaves a socket open whose request is cancelled in between."""
+
+    def __init__(self, limit: asyncio.Timeout) -> None:
+        """`limit`: of the request, which has none."""
+        self._limit = limit
+        self._stream: Any = None
+
+    async def hear(self, event: str, info: dict[str, Any]) -> None:
+        """Every step of the request, by httpx's extension "trace"."""
+        if event == "connection.connect_tcp.started":
+            self._limit.reschedule(asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S)
+        elif event == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+            if not self._limit.expired():
+                self._limit.reschedule(None)
+        elif event in ("connection.start_tls.complete", "http11.send_request_headers.started"):
+            self._stream = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
 
 
 def wires_with_key_of(key_file: str | None) -> Callable[[VllmAddress], HttpWire]:

@@ -54,8 +54,8 @@ class AdapterShelf:
         read_limit_s: float = READ_LIMIT_S,
         lost_limit_s: float = LOOK_INTERVAL_S,
     ) -> None:
-        """`lost_limit_s`: within a look, for those that were lost and are found one after the other;
-        after it the next look has the rest."""
+        """`lost_limit_s`: of a look, for those that were lost and are found one after the other:
+        the next look has the rest."""
         self._root, self._config, self._read_limit_s = root, config, read_limit_s
         self._lost_limit_s = lost_limit_s
         self._background, self._sleep = background, sleep

@@ -53,9 +53,7 @@ class Members:
     def __init__(self, *others: Member) -> None:
         roles = {"prefill-0": Role.PREFILL, "decode-0": Role.DECODE}
         own = [member_of(role, name) for name, role in roles.items()]
-        self.members = [
-            FleetMember(MemberState.joined(member, 0.0)) for member in (*own, *others)
-        ]
+        self.members = [FleetMember(MemberState.joined(member, 0.0)) for member in (*own, *others)]
 
     def with_role(self, role: Role) -> list[FleetMember]:
         return [item for item in self.members if item.member.role is role]

@@ -212,7 +212,7 @@ async def test_vllms_servers_and_workers_of_our_own_do_not_share_a_router() -> N
 
 async def test_who_joins_by_itself_is_no_server_of_vllms() -> None:
     async with served() as (plane, stub):
-        with pytest.raises(grpc.aio.AioRpcError, match="name such a server to the router by --vllm"):
+        with pytest.raises(grpc.aio.AioRpcError, match="name such a server to the router"):
             await stub.Join(join(decode_member("decode-1", replace(PAIRING, weights=VLLM))))
         assert plane.fleet.members == []
 

@@ -18,9 +18,7 @@ NEXT = "the-next-of-this-fleet"
 HERE = {"host": "127.0.0.1:8090"}
 
 
-def door(
-    *tokens: str, is_on_loopback: bool = True, clock: ManualClock | None = None
-) -> PageDoor:
+def door(*tokens: str, is_on_loopback: bool = True, clock: ManualClock | None = None) -> PageDoor:
     rules = DoorRules(tokens or (TOKEN,), is_on_loopback, "splitserve_page_1")
     return PageDoor(rules, clock or ManualClock())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from cluster.errors import (
     ConfigError,
@@ -61,12 +62,20 @@ class Raw:
 
 @asynccontextmanager
 async def wired(
-    writes: Writes, key: str | None = None, scheme: str = "http"
+    writes: Writes,
+    key: str | None = None,
+    scheme: str = "http",
+    *,
+    shown: ssl.SSLContext | None = None,
+    trusted: trustme.CA | None = None,
 ) -> AsyncIterator[tuple[HttpWire, Raw]]:
+    """`shown`: the server's certificate; without one it speaks no TLS."""
     raw = Raw(writes)
-    server = await asyncio.start_server(raw.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(raw.serve, "127.0.0.1", 0, ssl=shown)
     port = server.sockets[0].getsockname()[1]
     tls = ssl.create_default_context() if scheme == "https" else None
+    if tls is not None and trusted is not None:
+        trusted.configure_trust(tls)
     wire = HttpWire(f"{scheme}://127.0.0.1:{port}", "vllm-x", api_key=key, tls=tls)
     try:
         yield wire, raw
@@ -162,6 +171,19 @@ async def test_a_request_waits_for_tls_no_longer_than_it_may(
     async with wired(nothing, scheme="https") as (wire, _), asyncio.timeout(30):
         with pytest.raises(WorkerSilent, match="began no TLS"):
             await wire.post("/v1/completions", {}, timeout_s=None)
+
+
+async def test_over_https_the_servers_certificate_counts() -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(shown)
+    answers = answering("200 OK", recorded.VERSION)
+    async with wired(answers, scheme="https", shown=shown, trusted=authority) as (wire, _):
+        assert (await wire.get("/version", timeout_s=30.0)).body == recorded.VERSION
+    async with wired(answers, scheme="https", shown=shown, trusted=stranger) as (wire, _):
+        with pytest.raises(WorkerLost, match="cannot be reached") as caught:
+            await wire.get("/version", timeout_s=30.0)
+        assert not isinstance(caught.value, WorkerSilent)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
