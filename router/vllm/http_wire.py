@@ -18,6 +18,7 @@ from typing import Any, Self
 import httpx
 import msgspec
 
+from cluster.deadline import end_now
 from cluster.errors import ConfigError, WorkerLost, WorkerSilent
 from cluster.process.own_lateness import SeenTimeout
 from router.vllm.event_lines import EventLines
@@ -154,16 +155,17 @@ class _Connecting:
     def __init__(self, limit: asyncio.Timeout) -> None:
         """`limit`: of the request, which has none."""
         self._limit = limit
+        self._timer: asyncio.TimerHandle | None = None
         self._stream: Any = None
 
     async def hear(self, event: str, info: dict[str, Any]) -> None:
         """Every step of the request, by httpx's extension "trace"."""
         if event == "connection.connect_tcp.started":
-            self._limit.reschedule(asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(CONNECT_TIMEOUT_S, end_now, self._limit)
         elif event == "connection.connect_tcp.complete":
             self._stream = info["return_value"]
-            if not self._limit.expired():
-                self._limit.reschedule(None)
+            self._stop_timer()
         elif event in ("connection.start_tls.complete", "http11.send_request_headers.started"):
             self._stream = None
 
@@ -171,8 +173,13 @@ class _Connecting:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._stop_timer()
         if self._stream is not None:
             await self._stream.aclose()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def wires_with_key_of(key_file: str | None) -> Callable[[VllmAddress], HttpWire]:
