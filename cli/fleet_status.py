@@ -12,7 +12,7 @@ from cli.rank_status import RankStatus, rank_statuses
 from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
-from cluster.wire import load_from_wire
+from cluster.wire import load_from_wire, pairing_from_wire
 from protos import membership_pb2, router_admin_pb2, worker_pb2
 
 ROUTER_TIMEOUT_S = 5.0
@@ -51,10 +51,12 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why the worker did not answer; empty when it did."""
     settles_later: str = ""
     """Why it is not to be ready yet, in a rolling update; empty: it may be, or is."""
+    is_ours: bool = True
+    """False: another engine's server, which has no own word; what is here is the router's."""
 
     @property
     def is_sound(self) -> bool:
-        """It answered, and found nothing broken."""
+        """It answered, or would not be asked, and found nothing broken."""
         return not self.violations and not self.problem
 
 
@@ -188,7 +190,10 @@ async def _ask_all(
 async def _ask_member(
     router: OperatorLink, seen: membership_pb2.MemberState, check: bool
 ) -> MemberStatus:
-    """The worker's own numbers; the router's where the worker does not answer."""
+    """The worker's own numbers; the router's where the worker does not answer, or is another
+    engine's server, which no router would ask."""
+    if not _is_ours(seen):
+        return _status(seen, None, problem="")
     request = router_admin_pb2.WorkerStatusRequest(
         worker_id=seen.member.worker_id, check_invariants=check
     )
@@ -225,7 +230,12 @@ def _status(
         violations=list(own.violations) if own else [],
         problem=problem,
         settles_later=seen.settles_later,
+        is_ours=_is_ours(seen),
     )
+
+
+def _is_ours(seen: membership_pb2.MemberState) -> bool:
+    return pairing_from_wire(seen.member.pairing).is_ours
 
 
 @asynccontextmanager

@@ -48,6 +48,7 @@ def _print_tables(fleet: FleetStatus) -> None:
     _print_routers(fleet.routers)
     _print_pairings(fleet.pairings)
     _print_later(fleet.members)
+    _print_other_engines(fleet.members)
     if not fleet.workers:
         print("no workers have joined")
         return
@@ -93,6 +94,16 @@ def _print_later(members: list[MemberStatus]) -> None:
     for reason, number in sorted(reasons.items()):
         print(f"{number} of the workers are not ready yet: {reason}")
     if reasons:
+        print()
+
+
+def _print_other_engines(members: list[MemberStatus]) -> None:
+    """Whose own word is missing, and why that is nothing amiss."""
+    others = [member for member in members if not member.is_ours]
+    for member in others:
+        engine = member.version or "another engine"
+        print(f"{member.worker_id} is a server of {engine}: its line is as the router sees it")
+    if others:
         print()
 
 
@@ -147,8 +158,8 @@ def _cells(member: MemberStatus) -> list[str]:
         "silent" if member.problem else member.state,
         member.router_state,
         member.address,
-        str(member.pid),
-        _duration(member.uptime_s),
+        str(member.pid) if member.is_ours else "-",
+        _duration(member.uptime_s) if member.is_ours else "-",
         str(load.num_running),
         str(load.num_waiting),
         f"{used}/{load.total_blocks}",

@@ -7,14 +7,17 @@
 While it is changed, a second one is let in as well (JOIN_TOKEN_TOO): the next one, then the last.
 
 Every call between processes of ours carries it (cluster/rpc.py), and whoever is called asks for it
-(cluster/join_guard.py). It says that a caller belongs to the fleet; it does not hide what is said.
+(cluster/join_guard.py); operators show it at a router's HTTP ports as well. It says that a caller
+belongs to the fleet; it does not hide what is said.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from cluster.errors import ConfigError
@@ -51,6 +54,12 @@ def admitted_tokens() -> tuple[str, ...]:
             f"{JOIN_TOKEN_TOO} is set and {JOIN_TOKEN} is not, so that none is asked for"
         )
     return own, checked_token(other, JOIN_TOKEN_TOO)
+
+
+def is_admitted(shown: str | bytes, tokens: Iterable[str]) -> bool:
+    """True for one of them. Each is compared, in a time that tells nothing."""
+    told = shown.encode(errors="replace") if isinstance(shown, str) else shown
+    return any([hmac.compare_digest(told, token.encode()) for token in tokens])
 
 
 def operators_token() -> str | None:

@@ -71,16 +71,22 @@ class Pairing:
         return "|".join(str(getattr(same, name)) for name in named)
 
     @property
+    def is_ours(self) -> bool:
+        """False of another engine's server, which only its adapter speaks to: whoever dials a
+        worker of our own shows the fleet's join token."""
+        return self.weights != VLLM
+
+    @property
     def follows_grammars(self) -> bool:
         """False for a worker of ours that would not know of one; an engine that stands behind an
         adapter is told in its own words."""
-        return self.protocol_version >= GRAMMAR_VERSION or self.weights == VLLM
+        return self.protocol_version >= GRAMMAR_VERSION or not self.is_ours
 
     @property
     def searches_beams(self) -> bool:
         """False for a worker of ours that would sample instead; vLLM's are refused in words of
         their own."""
-        return self.protocol_version >= SEARCH_VERSION or self.weights == VLLM
+        return self.protocol_version >= SEARCH_VERSION or not self.is_ours
 
     @property
     def digest(self) -> str:

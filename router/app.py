@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import Route, Router
 
-from cluster.join_token import own_token
+from cluster.join_token import admitted_tokens
 from router.api.adapter_endpoints import AdapterBodies, AdapterEndpoint
 from router.api.generation_endpoint import GenerationEndpoint, HttpContext
 from router.api.http.direct_paths import DirectPaths
@@ -76,6 +76,6 @@ def _adapter_routes(context: HttpContext, orders: AdapterOrders | None) -> list[
     bodies = AdapterBodies(orders)
     endpoints = {LOAD_PATH: bodies.load, UNLOAD_PATH: bodies.unload}
     return [
-        Route(path, AdapterEndpoint(context, own_token, order), methods=["POST"])
+        Route(path, AdapterEndpoint(context, admitted_tokens, order), methods=["POST"])
         for path, order in endpoints.items()
     ]

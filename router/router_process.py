@@ -15,7 +15,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
-from cluster.join_token import own_token
+from cluster.join_token import admitted_tokens
 from cluster.locks import check_router, has_strangers, warning_of_strangers
 from cluster.logs import get_logger
 from cluster.process.background import Background
@@ -243,7 +243,7 @@ class RouterProcess:
             bodies=bodies_of(options, world),
             times=times_of(options, world),
             keyring=self._tenancy.keyring,
-            pages=OperatorsPages(has_strangers=has_strangers(options), token=own_token()),
+            pages=OperatorsPages(has_strangers=has_strangers(options), tokens=admitted_tokens()),
             ignores_unknown=options.ignores_unknown_fields,
             resumption=None if self._keeping is None else self._keeping.resumption,
             tracing=self._tracing,

@@ -10,6 +10,7 @@ from cluster.config import WorkerOptions
 from cluster.errors import ConfigError, ModelError
 from cluster.identity import Role
 from cluster.models.cache.find_card import find_card, find_heads, find_text_card
+from cluster.models.cache.source import HubSource, parse_source
 from cluster.models.card import ModelCard
 from cluster.models.heads.card import HeadsCard
 from cluster.models.text.same_tokens import spell_alike
@@ -53,10 +54,12 @@ def _find_heads(source: str) -> HeadsCard | None:
 
 
 def _find_heads_alone(source: str) -> HeadsCard | None:
-    """Of a whole model no more is fetched than its text side, which says that it is one."""
+    """Of a hub's whole model no more is fetched than its text side, which says that it is one; of
+    any other source nothing is, nor read but what says so."""
     with contextlib.suppress(ModelError, ConfigError):
-        find_text_card(ModelOptions(model=source))
-        return None
+        if isinstance(parse_source(source), HubSource):
+            find_text_card(ModelOptions(model=source))
+            return None
     return _find_heads(source)
 
 

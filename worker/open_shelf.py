@@ -33,6 +33,7 @@ async def open_shelf(
         engine.send,
         on_change=place.beat_soon,
         background=background,
+        clock=place.clock,
         sleep=place.sleep,
     )
     engine.observe(shelf.heard)

@@ -17,7 +17,7 @@ from functools import partial
 from cluster.adapter import LoadedAdapter
 from cluster.cache_heirs import CacheHeirs
 from cluster.config import WorkerOptions
-from cluster.deadline import Sleep
+from cluster.deadline import Clock, Sleep
 from cluster.errors import Draining, NotReady
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.hold import NO_HOLD, WorkerHold
@@ -60,8 +60,13 @@ class OwnPlace:
         """The newest that any router has told; the others are told it."""
 
     @property
-    def sleep(self) -> Sleep:
+    def clock(self) -> Clock:
         """Of the world that it is in."""
+        return self._world.clock
+
+    @property
+    def sleep(self) -> Sleep:
+        """As `clock`."""
         return self._world.sleep
 
     def why_not_ready(self) -> str | None:

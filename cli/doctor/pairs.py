@@ -101,12 +101,14 @@ async def _try_all(
 
 
 async def _try(router: OperatorLink, pair: WorkerPair, deadline: Deadline) -> Finding:
+    ours, theirs = (pairing_from_wire(s.member.pairing) for s in (pair.decode, pair.prefill))
+    if not (ours.is_ours and theirs.is_ours):
+        return fine(f"{pair.name}: not tried, these are servers of another engine")
     for state in (pair.prefill, pair.decode):
         if state.state != "ready":
             told = f"{pair.name}: not tried, {state.member.worker_id} is {state.state}"
             return poor(told, "look again once it is ready")
     try:
-        ours, theirs = (pairing_from_wire(s.member.pairing) for s in (pair.decode, pair.prefill))
         check_pairing(ours, theirs, peer=pair.prefill.member.worker_id)
     except PairingMismatch as mismatch:
         return poor(f"{pair.name}: {mismatch.message}", "the router never pairs them")

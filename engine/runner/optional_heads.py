@@ -7,14 +7,14 @@ from __future__ import annotations
 import structlog
 import torch
 
-from cluster.errors import ConfigError, OutOfBlocks
+from cluster.errors import BadCheckpoint, ConfigError, OutOfBlocks
 from cluster.home import kernels_folder
 from cluster.models.model_split import ModelSplit
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory
 from engine.model.decoder import Decoder
-from engine.model.weights.prediction_weights import missing_tensors
+from engine.model.weights.prediction_weights import why_unfit
 from engine.runner.draft_heads import HeadsSize, heads_size
 from engine.runner.draft_model import DraftSize
 from engine.runner.loaded_heads import LoadedHeads
@@ -59,11 +59,18 @@ def loaded(
     spec: EngineSpec, heads: _Heads, decoder: Decoder, *, context_tokens: int
 ) -> LoadedHeads | None:
     """As its `load`. None: it was left out, which only a form of the model that the kernels do not
-    have comes to so late: its room is planned by then, and stays."""
-    if _is_optional(spec) and not decoder.has_alike_rows:
+    have comes to so late, and a tensor that cannot be read: its room is planned by then, and
+    stays."""
+    if not _is_optional(spec):
+        return heads.load(decoder, context_tokens=context_tokens)
+    if not decoder.has_alike_rows:
         _leave_out(f"the model's rows differ by batch ({decoder.kernel_set})")
         return None
-    return heads.load(decoder, context_tokens=context_tokens)
+    try:
+        return heads.load(decoder, context_tokens=context_tokens)
+    except BadCheckpoint as error:
+        _leave_out(str(error))
+        return None
 
 
 def _is_optional(spec: EngineSpec) -> bool:
@@ -79,13 +86,12 @@ def _why_for_nothing(spec: EngineSpec, portion: Portion) -> str | None:
 
 
 def _why_not_here(spec: EngineSpec, device: torch.device) -> str | None:
-    """Seen before memory is planned for it: many checkpoints are written without its tensors."""
+    """Seen before memory is planned for it: many checkpoints are written without its tensors, and
+    some were altered."""
     kernels = kernels_for(device, kernels_folder())
     if kernels.has_alike_rows is None:
         return f"the model's rows differ by batch ({kernels.name})"
-    if missing := missing_tensors(spec.card):
-        return f"the checkpoint lacks {min(missing)}"
-    return None
+    return why_unfit(spec.card)
 
 
 def _leave_out(why: str) -> None:

@@ -6,17 +6,17 @@ has no join token, `splitserve adapters` does it over the fleet's own port.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
 from cluster.errors import InvalidRequest, NotAllowed, UnknownModel, WrongToken, from_code
+from cluster.join_token import is_admitted
 from protos.membership_pb2 import AdapterAnswer
 from protos.worker_pb2 import LoadAdapterRequest, UnloadAdapterRequest
 from router.api.generation_endpoint import HttpContext
-from router.api.http.asgi import Receive, Scope, Send
+from router.api.http.asgi import Receive, Scope, Send, header_of
 from router.api.http.exchange import Exchange
 from router.api.reading.decode import decode
 from router.control.adapter_orders import AdapterOrders
@@ -60,29 +60,29 @@ class AdapterEndpoint:
     def __init__(
         self,
         context: HttpContext,
-        token: Callable[[], str | None],
+        tokens: Callable[[], tuple[str, ...]],
         order: Callable[[bytes], Awaitable[DoneBody]],
     ) -> None:
-        """`token`: the fleet's; None: it has none."""
-        self._context, self._token, self._order = context, token, order
+        """`tokens`: the fleet's; empty: it has none."""
+        self._context, self._tokens, self._order = context, tokens, order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A stranger takes no place, and nothing of his body is read."""
+        self._check(header_of(scope, b"authorization") or "")
         await self._context.serve(scope, receive, send, self._run)
 
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
-        self._check(exchange.header(b"authorization") or "")
         await exchange.reply(msgspec.json.encode(await self._order(body)))
 
     def _check(self, authorization: str) -> None:
         """Raises NotAllowed and WrongToken."""
-        token = self._token()
-        if token is None:
+        tokens = self._tokens()
+        if not tokens:
             raise NotAllowed(
                 "this fleet has no join token, so nobody may load adapters over HTTP; use "
                 "`splitserve adapters`"
             )
-        shown = authorization.removeprefix(_BEARER).encode(errors="replace")
-        if not hmac.compare_digest(shown, token.encode()):
+        if not is_admitted(authorization.removeprefix(_BEARER), tokens):
             raise WrongToken("adapters are loaded with the join token of the fleet")
 
 

@@ -17,6 +17,7 @@ from protos.worker_pb2 import LoadAdapterRequest, UnloadAdapterRequest
 from router.control.standing_adapters import AdapterOrder, StandingAdapters, StandingOrder
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
+from router.fleet.own_address import own_address
 
 MAX_PATH_CHARS = 1024
 LOAD_TIMEOUT_S = 60.0
@@ -63,7 +64,7 @@ class AdapterOrders:
         return AdapterAnswer(outcomes=outcomes)
 
     async def _tell(self, item: FleetMember, order: StandingOrder) -> AdapterOutcome:
-        link = self._dialer.operator(item.member.address)
+        link = self._dialer.operator(own_address(item.member))
         try:
             outcome = AdapterOutcome(digest=await _carry_out(link, order.request))
         except SplitserveError as error:
@@ -77,7 +78,7 @@ class AdapterOrders:
 
     def _members(self) -> list[FleetMember]:
         """That take such orders: other engines' servers do not."""
-        return [item for item in self._fleet.members if item.member.version]
+        return [item for item in self._fleet.members if item.member.pairing.is_ours]
 
     def _look(self) -> None:
         """The fleet has changed."""

@@ -17,6 +17,7 @@ from protos.router_admin_pb2 import PairTrial, TryPairRequest, WorkerStatusReque
 from protos.worker_pb2 import StatusRequest, StatusResponse
 from router.control.pair_trials import try_pair
 from router.fleet.fleet import Fleet
+from router.fleet.own_address import own_address
 
 STATUS_TIMEOUT_S = 8.0
 """Less than an operator waits."""
@@ -39,7 +40,8 @@ class FleetRelay:
         self._dialer = dialer
 
     async def status(self, asked: WorkerStatusRequest) -> StatusResponse:
-        """Raises InvalidRequest for a worker that is not known, and what asking it raises."""
+        """Raises InvalidRequest for a worker that is not known or not ours, and what asking it
+        raises."""
         link = self._dialer.operator(self._address_of(asked.worker_id))
         try:
             request = StatusRequest(check_invariants=asked.check_invariants)
@@ -71,7 +73,7 @@ class FleetRelay:
     def _address_of(self, worker_id: str) -> str:
         for item in self._fleet.members:
             if item.key.worker_id == worker_id:
-                return item.member.address
+                return own_address(item.member)
         for spare in self._spares():
             if spare.worker_id == worker_id:
                 return spare.address

@@ -17,7 +17,6 @@ from cluster.dial.dialer import Dialer
 from cluster.errors import SplitserveError, status_of
 from cluster.handed_on import handed_in_words
 from cluster.membership.hold import UNKNOWN_WORKER
-from cluster.pairing import VLLM
 from cluster.prefix_room import room_blocks
 from protos.membership_pb2 import HandOnAnswer, HandOnOrder
 from protos.worker_pb2 import (
@@ -29,6 +28,7 @@ from protos.worker_pb2 import (
 )
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
+from router.fleet.own_address import own_address
 from router.index.prefix_index import PrefixIndex
 from router.telemetry.diary import Happening
 
@@ -95,7 +95,7 @@ class HandOnOrders:
     async def _carry_out(
         self, item: FleetMember, request: HandOnRequest, timeout_s: float
     ) -> HandOnAnswer:
-        link = self._dialer.prefix_cache(item.member.address)
+        link = self._dialer.prefix_cache(own_address(item.member))
         try:
             report = await link.hand_on(request, timeout_s=timeout_s)
         except SplitserveError as error:
@@ -140,7 +140,7 @@ def receivers_of(
 
 def _can_take(item: FleetMember, leaving: FleetMember) -> bool:
     member = item.member
-    if not item.takes_work or member.prefix_cache_off or member.pairing.weights == VLLM:
+    if not (item.takes_work and member.pairing.is_ours) or member.prefix_cache_off:
         return False
     return member.pairing.key == leaving.member.pairing.key
 

@@ -6,7 +6,8 @@ each id.
 
 Workers of other weights, or of another format of them, are taken in beside those that are there: a
 rolling update is made of that. They are never paired, and new requests go to one model at a time
-(`router/fleet/model_choice.py`). vLLM's servers and workers of our own do not mix.
+(`router/fleet/model_choice.py`). vLLM's servers and workers of our own do not mix, and vLLM's are
+found by the router: none joins by itself.
 
 A prefill worker at a loopback address and a decode worker on another machine never meet: the one
 that comes second is refused.
@@ -26,7 +27,6 @@ from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member, MemberState
 from cluster.membership.reach import OwnMachine, host_of, is_loopback
 from cluster.membership.store import MembershipStore
-from cluster.pairing import VLLM
 
 MISSED_BEATS = 2.0
 """A process not heard for so many intervals of beats may be replaced before its lease ends."""
@@ -64,10 +64,11 @@ class JoinRules:
 
     def check(self, newcomer: Member, peer: str) -> None:
         """Raises PairingMismatch for another model, IdTaken for an id in use, with both values, and
-        InvalidRequest for addresses that are none from here, or none for those whom it is to work
-        with. `peer`: who asks, as gRPC names it."""
+        InvalidRequest for another engine, for addresses that are none from here, or none for those
+        whom it is to work with. `peer`: who asks, as gRPC names it."""
         here = OwnMachine()
         _check_reach(newcomer, peer, here)
+        _check_is_ours(newcomer)
         self._check_own_model(newcomer)
         for state in self._store.members():
             if state.member.worker_id == newcomer.worker_id:
@@ -95,6 +96,16 @@ class JoinRules:
             f"{newcomer.worker_id} at {newcomer.address} cannot join: the process at "
             f"{member.address} has that id and was heard {max(0.0, silent_s):.1f} s ago; give each "
             "worker an id of its own, or wait until the former process has ended"
+        )
+
+
+def _check_is_ours(newcomer: Member) -> None:
+    """What the router calls another engine's it never dials."""
+    if not newcomer.pairing.is_ours:
+        raise InvalidRequest(
+            f"{newcomer.worker_id} cannot join: its weights are {newcomer.pairing.weights!r}, as "
+            "of another engine's server; name such a server to the router by --vllm",
+            param="pairing.weights",
         )
 
 
@@ -140,7 +151,7 @@ def _check_same_model(newcomer: Member, other: Member) -> None:
             "reads and writes one model's texts; start it with the same model, or with a router of "
             "its own"
         )
-    if (newcomer.pairing.weights == VLLM) != (other.pairing.weights == VLLM):
+    if not other.pairing.is_ours:
         raise PairingMismatch(
             f"{newcomer.worker_id} cannot join beside {other.worker_id}: vLLM's servers and "
             "workers of our own do not share a router; start it with a router of its own"

@@ -16,6 +16,7 @@ from cluster.membership.member import Member
 from cluster.wire import pairing_to_wire
 from protos import generation_pb2, worker_pb2
 from protos.router_admin_pb2 import PairTrial
+from router.fleet.own_address import own_address
 
 _NEW_TOKENS = 2
 """With one alone, the first would be the last and no block would have to travel."""
@@ -23,8 +24,9 @@ _NEW_TOKENS = 2
 
 async def try_pair(dialer: Dialer, prefill: Member, decode: Member, timeout_s: float) -> PairTrial:
     """How it went. Raises what the decode worker has against the session or the request, WorkerLost
-    where it is not there, and DeadlineExceeded."""
-    link = dialer.session(decode.address)
+    where it is not there, DeadlineExceeded, and InvalidRequest for other engines' servers."""
+    own_address(prefill)  # which the decode worker dials
+    link = dialer.session(own_address(decode))
     try:
         async with asyncio.timeout(timeout_s):
             return await _answer(link, prefill, decode, timeout_s)

@@ -19,6 +19,7 @@ from cluster.membership.member import Member
 from cluster.process.background import Background, nothing_needed
 from cluster.world import World
 from protos import generation_pb2, handoff_pb2, worker_pb2
+from router.fleet.own_address import own_address
 from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
 from router.fleet.unread import UnreadBytes
 
@@ -35,7 +36,7 @@ class PoolingLink:
         self._key = member.key
         self._world = world
         self._unread = unread
-        self._link = world.dialer.pooling(member.address)
+        self._link = world.dialer.pooling(own_address(member))
         self._is_closed = False
         self._running: dict[str, tuple[RequestStream, asyncio.Task[None]]] = {}
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)

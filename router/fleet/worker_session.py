@@ -33,6 +33,7 @@ from cluster.wire import identity_from_wire, identity_to_wire, load_from_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
 from protos import worker_pb2
+from router.fleet.own_address import own_address
 from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
 from router.fleet.unread import UnreadBytes
 from router.fleet.wakes import Wakes
@@ -71,7 +72,7 @@ class WorkerSession:
         unread: UnreadBytes | None = None,
     ) -> None:
         self._meant = WorkerIdentity(member.key, member.pairing)
-        self._address = member.address
+        self._address = own_address(member)
         self._world = world
         self._events = events
         self._unread = unread or UnreadBytes()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hmac
-
 from cluster.errors import Unauthenticated
-from cluster.join_token import JOIN_TOKEN
+from cluster.join_token import JOIN_TOKEN, is_admitted
 
 _SCHEME = "bearer "
 
@@ -13,21 +11,20 @@ _SCHEME = "bearer "
 class OperatorsPages:
     """Of one router."""
 
-    def __init__(self, *, has_strangers: bool = False, token: str | None = None) -> None:
-        """`has_strangers`: whoever shows nothing sees nothing. `token`: the fleet's; None: it has
+    def __init__(self, *, has_strangers: bool = False, tokens: tuple[str, ...] = ()) -> None:
+        """`has_strangers`: whoever shows nothing sees nothing. `tokens`: the fleet's; empty: it has
         none, and then nobody sees anything there."""
         self._is_shut = has_strangers
-        self._token = None if token is None else token.encode()
+        self._tokens = tokens
 
     def are_open_to(self, authorization: str | None) -> bool:
         """`authorization`: the header's value, "Bearer TOKEN"."""
         if not self._is_shut:
             return True
-        if self._token is None or authorization is None:
+        if authorization is None:
             return False
         is_bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
-        shown = authorization[len(_SCHEME) :].strip().encode(errors="replace")
-        return is_bearer and hmac.compare_digest(shown, self._token)
+        return is_bearer and is_admitted(authorization[len(_SCHEME) :].strip(), self._tokens)
 
     def check(self, authorization: str | None) -> None:
         """Raises Unauthenticated."""

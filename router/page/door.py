@@ -11,13 +11,13 @@ say of it (Origin, Sec-Fetch-Site), and a name that was made to lead here (DNS r
 
 from __future__ import annotations
 
-import hmac
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 
 from cluster.deadline import Clock
 from cluster.errors import NotAllowed, RateLimited, WrongToken
+from cluster.join_token import is_admitted
 from cluster.membership.reach import is_loopback
 from router.api.http.asgi import Scope, header_of
 from router.page.sessions import MOST_S, PageSessions
@@ -38,8 +38,8 @@ _SAME_SITE = (None, "same-origin", "none")
 class DoorRules:
     """What a listener's options come to."""
 
-    token: str | None
-    """Of the fleet; None: it has none."""
+    tokens: tuple[str, ...]
+    """Of the fleet; empty: it has none."""
     is_on_loopback: bool
     """Only processes of this machine reach the listener."""
     cookie: str
@@ -57,7 +57,7 @@ class PageDoor:
     @property
     def asks_for_token(self) -> bool:
         """False where there is none to sign in with."""
-        return self._rules.token is not None
+        return bool(self._rules.tokens)
 
     def check_site(self, scope: Scope) -> None:
         """Raises NotAllowed for what a page of another site has a browser ask."""
@@ -74,14 +74,13 @@ class PageDoor:
             return Sight.NAMES
         if self._rules.is_on_loopback and not _is_from_here(scope):
             return Sight.NOTHING
-        if self._rules.token is None:
+        if not self._rules.tokens:
             return Sight.NAMES
         return Sight.COUNTS if self._rules.is_on_loopback else Sight.NOTHING
 
     def sign_in(self, scope: Scope, shown: str) -> bytes:
         """The value of Set-Cookie. Raises WrongToken, and RateLimited after too many."""
-        token = self._rules.token
-        if token is None or not hmac.compare_digest(shown.encode(errors="replace"), token.encode()):
+        if not is_admitted(shown, self._rules.tokens):
             address = scope["state"]["caller"].address
             self._wrong.check(address)
             self._wrong.note(address)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from cluster.config import RouterOptions
 from cluster.errors import ConfigError
-from cluster.join_token import own_token
+from cluster.join_token import admitted_tokens
 from cluster.membership.reach import is_loopback
 from cluster.process.background import Background, OnLoss
 from cluster.process.loop_share import LoopShare
@@ -93,7 +93,8 @@ class PageListener:
         page = self._options.page
         assert page.page_port is not None
         limits = page_limits(self._options.header_timeout_s)
-        rules = DoorRules(own_token(), self._is_on_loopback, f"splitserve_page_{page.page_port}")
+        cookie = f"splitserve_page_{page.page_port}"
+        rules = DoorRules(admitted_tokens(), self._is_on_loopback, cookie)
         door = PageDoor(rules, self._world.clock)
         app = PageApp(door, self._watchers, limits, self._share)
         tls = clients_certificates(self._options.tls) if self._has_tls else None

@@ -1,17 +1,24 @@
-"""The VllmWire over HTTP/1.1, by httpx: connections are kept, and broken by a cancelled request."""
+"""The VllmWire over HTTP/1.1, by httpx: connections are kept, and broken by a cancelled request.
+
+connecting: the host's part, by its kernel -> off, where it takes longer than that may
+    '-> TLS, where it is https: the server's own loop's part -> busy, where it takes long
+         '-> asked -> answered
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import msgspec
 
+from cluster.deadline import end_now
 from cluster.errors import ConfigError, WorkerLost, WorkerSilent
 from cluster.process.own_lateness import SeenTimeout
 from router.vllm.event_lines import EventLines
@@ -19,7 +26,9 @@ from router.vllm.server_address import VllmAddress
 from router.vllm.wire import NO_HEADERS, SentHeaders, VllmAnswer, check
 
 CONNECT_TIMEOUT_S = 1.5
-"""Less than a look waits: a host that is off is no server that is busy."""
+"""Of TCP; less than a look waits: a host that is off is no server that is busy."""
+HANDSHAKE_TIMEOUT_S = 5.0
+"""Of TLS, which a busy server has no time for: of a look the whole look's limit is shorter."""
 KEEPALIVE_S = 2.0
 """Less than servers keep a connection that nobody uses: vLLM's do for 5."""
 MAX_CONNECTIONS = 4096
@@ -44,7 +53,7 @@ class HttpWire:
         self._client = httpx.AsyncClient(
             base_url=url,
             headers=_IDENTITY | ({"authorization": f"Bearer {api_key}"} if api_key else {}),
-            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            timeout=httpx.Timeout(None, connect=HANDSHAKE_TIMEOUT_S),
             limits=httpx.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S),
             verify=False if tls is None else tls,  # its own default reads all authorities again
             trust_env=False,
@@ -104,8 +113,17 @@ class HttpWire:
             raise WorkerSilent(f"{self._who} gave no whole answer in {timeout_s} s") from cause
 
     async def _sent(self, request: httpx.Request) -> httpx.Response:
+        """Raises WorkerSilent where somebody is there, and does not come to TLS."""
         try:
-            return await self._client.send(request, stream=True)
+            async with asyncio.timeout(None) as limit, _Connecting(limit) as connecting:
+                request.extensions["trace"] = connecting.hear
+                return await self._client.send(request, stream=True)
+        except TimeoutError as cause:
+            raise WorkerLost(f"{self._who} takes no connection in {CONNECT_TIMEOUT_S} s") from cause
+        except httpx.ConnectTimeout as cause:
+            raise WorkerSilent(
+                f"{self._who} takes connections and began no TLS in {HANDSHAKE_TIMEOUT_S} s"
+            ) from cause
         except (httpx.HTTPError, httpx.InvalidURL) as cause:
             raise self._lost("cannot be reached", cause) from cause
 
@@ -128,6 +146,40 @@ class HttpWire:
     def _lost(self, what: str, cause: Exception) -> WorkerLost:
         words = str(cause) or type(cause).__name__
         return WorkerLost(f"{self._who} {what}: {words}")
+
+
+class _Connecting:
+    """The connection of one request, until the client has it: httpx has one limit for TCP and TLS,
+    and leaves a socket open whose request is cancelled in between."""
+
+    def __init__(self, limit: asyncio.Timeout) -> None:
+        """`limit`: of the request, which has none."""
+        self._limit = limit
+        self._timer: asyncio.TimerHandle | None = None
+        self._stream: Any = None
+
+    async def hear(self, event: str, info: dict[str, Any]) -> None:
+        """Every step of the request, by httpx's extension "trace"."""
+        if event == "connection.connect_tcp.started":
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(CONNECT_TIMEOUT_S, end_now, self._limit)
+        elif event == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+            self._stop_timer()
+        elif event in ("connection.start_tls.complete", "http11.send_request_headers.started"):
+            self._stream = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop_timer()
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def wires_with_key_of(key_file: str | None) -> Callable[[VllmAddress], HttpWire]:

@@ -20,7 +20,6 @@ from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey, new_incarnation
 from cluster.logs import get_logger
 from cluster.membership.store import MembershipStore
-from cluster.pairing import VLLM
 from router.vllm.event_source import told_events
 from router.vllm.introduction import FrontedModel, introduced
 from router.vllm.server import NUMBERS_TIMEOUT_S, VllmServer
@@ -87,13 +86,13 @@ class ServerWatch:
             if self._has_sent() or self._is_believed:
                 await self._beat_again()
         else:
-            self._fault, self._num_faults, self._is_believed = None, 0, self._may_be_busy
+            self._fault, self._num_faults, self._is_believed = None, 0, True
             self._server.note_answer()
 
     @property
     def _may_be_busy(self) -> bool:
-        """What it has would be lost with its membership. Of a prefill server nothing is, and a new
-        request that found it silent would wait for it."""
+        """While it is silent: what it has would be lost with its membership. Of a prefill server
+        nothing is, and a new request that found it silent would wait for it."""
         server = self._server
         return server.address.fleet_role is Role.DECODE and not server.lost.is_set()
 
@@ -133,12 +132,14 @@ class ServerWatch:
     async def _join(self, numbers: ServerNumbers, incarnation: str) -> None:
         member = await introduced(self._server, numbers, self._model, incarnation)
         for state in self._store.members():
-            if state.member.pairing.weights != VLLM:
+            if state.member.pairing.is_ours:
                 raise PairingMismatch(
                     f"{member.worker_id} cannot join: {state.member.worker_id} is no vLLM server, "
                     "and tokens of one router come from one engine; give each a router of its own"
                 )
-        self._server.note_lost()  # to whoever waits for a process before this one
+        known = self._server.member
+        if known is not None and known.incarnation != incarnation:
+            self._server.note_lost()  # to whoever waits for the process before this one
         self._server.note_answer()
         self._server.member = member
         self._server.events = await told_events(self._server, member.pairing)

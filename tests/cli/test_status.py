@@ -280,6 +280,23 @@ def test_a_violation_is_exit_code_1_and_is_named(fleet: FakeFleet) -> None:
     assert done.stderr == "error: decode-0: free + cached + active is 99, not 100\n"
 
 
+def test_another_engines_server_is_told_as_the_router_sees_it_and_is_not_asked(
+    fleet: FakeFleet,
+) -> None:
+    fleet.add("vllm-d:1", "decode")
+    told = fleet.members[0].member
+    told.version, told.pairing.weights = "vLLM 0.32.0", "vllm"
+    done = cli("status", "--grpc", fleet.address, "--check")
+    assert (done.returncode, done.stderr) == (0, "")
+    _, line, _, _, row = done.stdout.splitlines()
+    assert line == "vllm-d:1 is a server of vLLM 0.32.0: its line is as the router sees it"
+    assert row.split()[:7] == ["vllm-d:1", "decode", "ready", "ready", "10.9.8.7:7000", "-", "-"]
+    assert fleet.checks == []
+    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
+    (member,) = report["members"]
+    assert (member["is_ours"], member["problem"]) == (False, "")
+
+
 def test_a_worker_that_does_not_answer_is_shown_as_silent(fleet: FakeFleet) -> None:
     fleet.add("decode-0", "decode")
     fleet.silent.add("decode-0")

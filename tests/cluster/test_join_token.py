@@ -192,7 +192,7 @@ async def test_the_token_is_compared_in_a_time_that_tells_nothing(
         compared.append(one)
         return compare_digest(one, other)
 
-    monkeypatch.setattr("cluster.join_guard.hmac.compare_digest", compare)
+    monkeypatch.setattr("cluster.join_token.hmac.compare_digest", compare)
     async with fleet_with(OURS, monkeypatch) as (_, address):
         await ask_everything(GrpcDialer(THEIRS), address)
     assert compared == [THEIRS.encode()] * 3

@@ -10,7 +10,7 @@ import pytest
 from cluster.aside_options import AsideOptions
 from cluster.common_options import PageOptions
 from cluster.errors import ConfigError, Unauthenticated
-from cluster.join_token import JOIN_TOKEN
+from cluster.join_token import JOIN_TOKEN, JOIN_TOKEN_TOO
 from cluster.supervisor.ports import claimed_port
 from router.front.operators import OperatorsPages
 from tests.router.front_fakes import says
@@ -18,6 +18,7 @@ from tests.router.test_keys_at_the_doors import Keys
 from tests.router.test_router_process import Running, running_router
 
 TOKEN = "of-this-fleet-alone"
+NEXT = "next-of-this-fleet-alone"
 PAGES = ("/metrics", "/version")
 PROBES = ("/live", "/health", "/ping")
 
@@ -56,6 +57,16 @@ async def test_the_join_token_shows_both_and_a_client_s_key_the_version(keys: Ke
             assert (await operator.get("/v1/models")).status_code == 401, "it is no key"
         async with shown(router, keys.acme) as client:
             assert await statuses(client, *PAGES) == [401, 200]
+
+
+async def test_while_the_join_token_is_changed_both_show_them(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JOIN_TOKEN_TOO, NEXT)
+    async with running_router(says("ok"), api_keys=str(keys.path)) as router:
+        for token in (TOKEN, NEXT):
+            async with shown(router, token) as operator:
+                assert await statuses(operator, *PAGES) == [200, 200]
 
 
 async def test_on_loopback_without_keys_they_are_open() -> None:
@@ -99,8 +110,9 @@ def test_who_has_no_token_to_compare_with_lets_nobody_in() -> None:
     for guess in (None, "Bearer ", "Bearer None", f"Bearer {TOKEN}"):
         with pytest.raises(Unauthenticated, match="--fleet-metrics-port"):
             shut.check(guess)
-    locked = OperatorsPages(has_strangers=True, token=TOKEN)
+    locked = OperatorsPages(has_strangers=True, tokens=(TOKEN, NEXT))
     locked.check(f"bearer  {TOKEN}")
+    locked.check(f"Bearer {NEXT}")
     for guess in (TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN} x"):
         assert not locked.are_open_to(guess)
     OperatorsPages().check(None)

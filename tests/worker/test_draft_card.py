@@ -23,6 +23,7 @@ from engine.contract.spec import EngineSpec
 from tests.engine.model.tiny_eagle import eagle_config, random_tensors, saved_heads
 from tests.engine.model.tiny_llama import random_model, tiny_config
 from tests.worker.worker_bench import options_for
+from worker import draft_card
 from worker.draft_card import find_draft
 from worker.engine.scripted_link import scripted_ready
 from worker.start import facts_of, pairing_of, spec_of
@@ -73,6 +74,19 @@ def test_a_model_with_the_same_tokens_guesses_where_tokens_are_decoded(
     assert card is not None
     assert card.name == "draft"
     assert found(str(draft), folder, Role.PREFILL) is None
+
+
+@pytest.mark.parametrize("source", ["smollm2", "folder"])
+def test_where_nobody_decodes_a_whole_model_is_neither_fetched_nor_digested(
+    source: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(*_: Any) -> Any:
+        raise AssertionError("the weights would be fetched, or read")
+
+    for name in ("find_text_card", "find_card"):
+        monkeypatch.setattr(draft_card, name, fetched)
+    speculation = str(folder) if source == "folder" else source
+    assert found(speculation, folder, Role.PREFILL) is None
 
 
 def test_tokens_are_compared_and_not_the_files_they_are_in(folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Adapters that were offered and could not be read again: looked at anew, ever more rarely.
 
 lost -> due at the next look, then after 2, 4 ... MAX_LOOKS more -> offered again, or not wanted
+
+Storage that is back has all of them: after one that was found others that are due follow at once.
 """
 
 from __future__ import annotations
@@ -37,10 +39,15 @@ class LostAdapters:
         self._lost.pop(name, None)
 
     def look(self) -> tuple[str, str] | None:
-        """Name and path of the one that has been due for longest: storage that gives nothing takes
-        each as long as a reading may, and orders and the folder wait meanwhile."""
+        """Another look: see `due`. Of those that are not found one alone belongs to a look: storage
+        that gives nothing takes each as long as a reading may, and orders and the folder wait
+        meanwhile."""
         for lost in self._lost.values():
             lost.num_left -= 1
+        return self.due()
+
+    def due(self) -> tuple[str, str] | None:
+        """Name and path of the one that has been due for longest, which is then tried."""
         if not self._lost:
             return None
         name, lost = min(self._lost.items(), key=lambda item: item[1].num_left)

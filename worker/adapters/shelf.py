@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.adapter import check_name
-from cluster.deadline import Sleep
+from cluster.deadline import Clock, Sleep
 from cluster.errors import AdapterRefused, ConfigError, SplitserveError
 from cluster.logs import get_logger
 from cluster.models.adapters.files import adapter_folder, read_adapter
@@ -50,11 +50,12 @@ class AdapterShelf:
         *,
         on_change: Callable[[], None],
         background: Background,
+        clock: Clock,
         sleep: Sleep,
         read_limit_s: float = READ_LIMIT_S,
     ) -> None:
         self._root, self._config, self._read_limit_s = root, config, read_limit_s
-        self._background, self._sleep = background, sleep
+        self._background, self._clock, self._sleep = background, clock, sleep
         self.offered = OfferedAdapters(root, send, on_change, self._retire)
         self._seen: dict[str, Signature] = {}
         """At the look before: by name."""
@@ -140,12 +141,16 @@ class AdapterShelf:
             self._seen = found
 
     async def _take_lost(self) -> None:
-        if (due := self._lost.look()) is None:
-            return
-        name, path = due
-        async with self._turn:
-            if name in self._lost:  # else it was unloaded, or ordered anew, meanwhile
-                await self._take_one(name, path)
+        """For the time of a look, while they are found; the next look has the rest."""
+        until_s, due = self._clock() + LOOK_INTERVAL_S, self._lost.look()
+        while due is not None:
+            name, path = due
+            async with self._turn:
+                if name in self._lost:  # else it was unloaded, or ordered anew, meanwhile
+                    await self._take_one(name, path)
+            if name in self._lost or self._clock() >= until_s:
+                return
+            due = self._lost.due()
 
     async def _take_one(self, name: str, path: str) -> None:
         """One that cannot be used is said in the log, once for each change of its files. What it

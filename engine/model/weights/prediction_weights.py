@@ -50,7 +50,11 @@ def read_prediction_layer(
     wrong shape, and for a model whose layers have no latents or no mixture."""
     config = with_prediction_layer(card.config)
     checkpoint = open_checkpoint(replace(card, config=config))
-    _check(checkpoint, card.config)
+    if (why := _why_unfit(checkpoint, card.config)) is not None:
+        raise BadCheckpoint(
+            f"{why}; its layer that predicts further tokens cannot be had: choose --speculation "
+            "auto or off"
+        )
     split = ModelSplit(config=config)
     reader = WeightReader(checkpoint, form, split, dtype=dtype, device=device)
     own = _OwnTensors(checkpoint, layer_prefix(card.config.num_layers), dtype)
@@ -65,10 +69,11 @@ def read_prediction_layer(
     )
 
 
-def missing_tensors(card: ModelCard) -> set[str]:
-    """What such a layer needs, and the checkpoint has not."""
+def why_unfit(card: ModelCard) -> str | None:
+    """What the checkpoint lacks for such a layer, or has in a wrong shape; None: nothing. No tensor
+    is read."""
     checkpoint = open_checkpoint(replace(card, config=with_prediction_layer(card.config)))
-    return prediction_shapes(card.config).keys() - checkpoint.names()
+    return _why_unfit(checkpoint, card.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +107,12 @@ def _layer(reader: WeightReader, config: DecoderConfig, prefix: str) -> LayerWei
     )
 
 
-def _check(checkpoint: Checkpoint, config: DecoderConfig) -> None:
+def _why_unfit(checkpoint: Checkpoint, config: DecoderConfig) -> str | None:
     """What else the checkpoint has the decoder's own reader has checked."""
     needed, found = prediction_shapes(config), checkpoint.names()
-    for name in needed:
-        if name not in found:
-            raise BadCheckpoint(
-                f"the checkpoint lacks {name}: it has no layer that predicts further tokens, or "
-                "part of one; choose --speculation auto or off"
-            )
+    if missing := needed.keys() - found:
+        return f"the checkpoint lacks {min(missing)}"
     for name, shape in (needed | optional_shapes(config)).items():
-        if name in found and checkpoint.shape(name) != shape:
-            raise BadCheckpoint(
-                f"{name} has shape {checkpoint.shape(name)}; the model's configuration says {shape}"
-            )
+        if name in found and (stored := checkpoint.shape(name)) != shape:
+            return f"{name} has shape {stored} in the checkpoint, and {shape} by its configuration"
+    return None

@@ -11,6 +11,7 @@ from cli.doctor.finding import Finding, Verdict
 from cli.doctor.pairs import pair_checks
 from cluster.deadline import Deadline
 from cluster.errors import WorkerLost
+from cluster.pairing import VLLM
 from tests.cli.doctor.played_fleet import PlayedFleet, given_up, member, refused
 from tests.manual_clock import ManualClock
 from tests.router.planes import PAIRING
@@ -68,6 +69,16 @@ async def test_two_that_differ_are_told_with_both_values_and_not_asked() -> None
     assert pair.verdict is Verdict.WARN and "fp8" in pair.text and "auto" in pair.text
     assert len(fleet.submitted) == 1
     assert not any(name.startswith("decode ") for name in found), "it has a partner"
+
+
+async def test_another_engines_servers_are_not_tried_and_nothing_is_amiss() -> None:
+    theirs = replace(PAIRING, weights=VLLM)
+    fleet = PlayedFleet([member(name, pairing=theirs) for name in ("decode-0", "prefill-0")])
+    found = await findings(fleet)
+    assert list(found) == ["pair prefill-0->decode-0"]
+    pair = found["pair prefill-0->decode-0"]
+    assert pair.verdict is Verdict.OK and "servers of another engine" in pair.text
+    assert fleet.num_closed == 0
 
 
 async def test_who_is_not_ready_is_not_asked() -> None:

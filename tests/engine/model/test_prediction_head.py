@@ -22,7 +22,7 @@ from engine.model.decoder import Decoder
 from engine.model.prediction_head import Ends, PredictionHead
 from engine.model.weights.prediction_weights import read_prediction_layer
 from engine.offline.queue import generate
-from engine.runner import optional_heads
+from engine.runner import optional_heads, own_layers
 from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
@@ -204,7 +204,7 @@ def test_the_first_of_two_ranks_has_the_layer(own: Own) -> None:
     assert num_kept(found) > 0
 
 
-@pytest.mark.parametrize(
+UNFIT = pytest.mark.parametrize(
     ("name", "shape"),
     [
         ("eh_proj.weight", None),
@@ -215,15 +215,23 @@ def test_the_first_of_two_ranks_has_the_layer(own: Own) -> None:
         ("self_attn.o_proj.weight", (HIDDEN, 1)),
     ],
 )
-def test_a_layer_that_is_not_whole_is_refused_by_its_tensor(
-    name: str, shape: tuple[int, ...] | None, own: Own, tmp_path: Path
-) -> None:
+
+
+def unfit(own: Own, name: str, shape: tuple[int, ...] | None, folder: Path) -> ModelCard:
+    """With a tensor of that shape in its place; None: without it."""
     tensors = dict(own.tensors)
     if shape is None:
         del tensors[PREFIX + name]
     else:
         tensors[PREFIX + name] = torch.zeros(shape)
-    card = saved_with(own.model, tensors, tmp_path)
+    return saved_with(own.model, tensors, folder)
+
+
+@UNFIT
+def test_a_layer_that_is_not_whole_is_refused_by_its_tensor(
+    name: str, shape: tuple[int, ...] | None, own: Own, tmp_path: Path
+) -> None:
+    card = unfit(own, name, shape, tmp_path)
     with pytest.raises(BadCheckpoint, match=PREFIX + name):
         load_replica(spec(card, "heads"), lambda phase, fraction: None)
     assert load_replica(spec(card, "off"), lambda phase, fraction: None).heads is None
@@ -257,6 +265,25 @@ def test_auto_leaves_the_layer_out_where_it_is_of_no_use_or_is_not_there(
     unwritten = saved_with(own.model, tensors, tmp_path)
     assert loaded_by_auto(unwritten).heads is None
     assert loaded_by_auto(own.good, kv="int8").heads is None
+
+
+@UNFIT
+def test_auto_leaves_a_layer_out_that_is_not_whole(
+    name: str, shape: tuple[int, ...] | None, own: Own, tmp_path: Path
+) -> None:
+    assert loaded_by_auto(unfit(own, name, shape, tmp_path)).heads is None
+
+
+def test_auto_leaves_a_layer_out_that_cannot_be_read(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(*_: Any) -> Any:
+        raise BadCheckpoint("its file is torn")
+
+    monkeypatch.setattr(own_layers, "read_prediction_layer", torn)
+    assert loaded_by_auto(own.good).heads is None
+    with pytest.raises(BadCheckpoint, match="torn"):
+        load_replica(spec(own.good, "heads"), lambda phase, fraction: None)
 
 
 def test_what_auto_leaves_out_takes_no_room_and_no_row(own: Own, tmp_path: Path) -> None:

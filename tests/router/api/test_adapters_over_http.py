@@ -117,25 +117,41 @@ async def test_a_body_that_asks_for_something_else_is_refused(body: bytes) -> No
         await AdapterBodies(Orders()).load(body)  # type: ignore[arg-type]
 
 
+TOKENS = ("secret-token-of-the-fleet", "the-next-token-of-the-fleet")
+
+
 @pytest.mark.parametrize(
-    ("token", "shown", "error"),
+    ("tokens", "shown", "error"),
     [
-        (None, "Bearer anything", NotAllowed),
-        ("secret-token-of-the-fleet", "", WrongToken),
-        ("secret-token-of-the-fleet", "Bearer sk-a-clients-key", WrongToken),
-        ("secret-token-of-the-fleet", "Bearer secret-token-of-the-flee", WrongToken),
-        ("secret-token-of-the-fleet", "Bearer secret-token-of-the-fleet", None),
+        ((), "Bearer anything", NotAllowed),
+        (TOKENS, "", WrongToken),
+        (TOKENS, "Bearer sk-a-clients-key", WrongToken),
+        (TOKENS, "Bearer secret-token-of-the-flee", WrongToken),
+        (TOKENS, "Bearer secret-token-of-the-fleet", None),
+        (TOKENS, "Bearer the-next-token-of-the-fleet", None),
     ],
 )
-def test_the_join_token_alone_opens(
-    token: str | None, shown: str, error: type[SplitserveError] | None
+async def test_the_join_token_alone_opens_and_of_a_stranger_nothing_is_read(
+    tokens: tuple[str, ...], shown: str, error: type[SplitserveError] | None
 ) -> None:
-    endpoint = AdapterEndpoint(None, lambda: token, None)  # type: ignore[arg-type]
+    served: list[Any] = []
+
+    class Context:
+        async def serve(self, *asked: Any) -> None:
+            served.append(asked)
+
+    async def nothing(*_: Any) -> None:
+        raise AssertionError("a stranger's body was read, or answered here")
+
+    endpoint = AdapterEndpoint(Context(), lambda: tokens, None)  # type: ignore[arg-type]
+    scope = {"type": "http", "headers": [(b"authorization", shown.encode())]}
     if error is None:
-        endpoint._check(shown)
+        await endpoint(scope, nothing, nothing)  # type: ignore[arg-type]
+        assert len(served) == 1
     else:
         with pytest.raises(error):
-            endpoint._check(shown)
+            await endpoint(scope, nothing, nothing)  # type: ignore[arg-type]
+        assert served == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
@@ -11,14 +11,15 @@ from prometheus_client import CollectorRegistry, Counter
 from cluster.dial.dialer import Dialer
 from cluster.errors import InvalidRequest, WorkerLost
 from cluster.identity import Role
-from cluster.membership.member import MemberState
+from cluster.membership.member import Member, MemberState
+from cluster.pairing import VLLM
 from protos.membership_pb2 import SpareWorker
 from protos.router_admin_pb2 import TryPairRequest, WorkerStatusRequest
 from protos.worker_pb2 import StatusRequest, StatusResponse
 from router.control.fleet_relay import STATUS_TIMEOUT_S, FleetRelay
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
-from tests.router.planes import member_of
+from tests.router.planes import PAIRING, member_of
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Worker:
         self.address, self.num_open = address, self.num_open + 1
         return self
 
+    session = operator
+
     async def status(self, request: StatusRequest, *, timeout_s: float) -> StatusResponse:
         if self.is_lost:
             raise WorkerLost("gone")
@@ -47,12 +50,10 @@ class Worker:
 class Members:
     """Stands for Fleet."""
 
-    def __init__(self) -> None:
+    def __init__(self, *others: Member) -> None:
         roles = {"prefill-0": Role.PREFILL, "decode-0": Role.DECODE}
-        self.members = [
-            FleetMember(MemberState.joined(member_of(role, name), 0.0))
-            for name, role in roles.items()
-        ]
+        own = [member_of(role, name) for name, role in roles.items()]
+        self.members = [FleetMember(MemberState.joined(member, 0.0)) for member in (*own, *others)]
 
     def with_role(self, role: Role) -> list[FleetMember]:
         return [item for item in self.members if item.member.role is role]
@@ -61,10 +62,15 @@ class Members:
 SPARE = SpareWorker(worker_id="decode-1", role="decode", address="10.0.0.9:7000")
 
 
-def relay(worker: Worker) -> FleetRelay:
+def vllm_member(role: Role) -> Member:
+    theirs = replace(PAIRING, weights=VLLM)
+    return member_of(role, f"vllm-{role}:1", pairing=theirs, version="vLLM 0.32.0")
+
+
+def relay(worker: Worker, *others: Member) -> FleetRelay:
     registry = CollectorRegistry()
     Counter("splitserve_turns", "Turns.", registry=registry).inc(3)
-    fleet, dialer = cast(Fleet, Members()), cast(Dialer, worker)
+    fleet, dialer = cast(Fleet, Members(*others)), cast(Dialer, worker)
     return FleetRelay(fleet, lambda: [SPARE], registry, dialer)
 
 
@@ -97,6 +103,23 @@ async def test_who_is_not_known_is_refused_and_nobody_is_dialled() -> None:
         with pytest.raises(InvalidRequest, match="is there"):
             await relay(worker).try_pair(asked)
     assert worker.asked == []
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_another_engines_server_is_never_dialled(role: Role) -> None:
+    """The fleet's token goes with every call, and anybody may have named that server."""
+    worker, theirs = Worker(), vllm_member(role)
+    relay_of_both = relay(worker, theirs)
+    with pytest.raises(InvalidRequest, match=r"is a server of vLLM 0\.32\.0") as caught:
+        await relay_of_both.status(WorkerStatusRequest(worker_id=theirs.worker_id))
+    assert caught.value.param == "worker_id"
+    pair = {Role.PREFILL: "prefill-0", Role.DECODE: "decode-0"} | {role: theirs.worker_id}
+    asked = TryPairRequest(
+        prefill_worker=pair[Role.PREFILL], decode_worker=pair[Role.DECODE], timeout_s=5.0
+    )
+    with pytest.raises(InvalidRequest, match="no worker of ours"):
+        await relay_of_both.try_pair(asked)
+    assert (worker.address, worker.num_open) == ("", 0)
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, 60.5, float("nan"), float("inf")])

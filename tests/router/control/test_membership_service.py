@@ -15,7 +15,7 @@ from cluster.identity import Role
 from cluster.kv_events.keys import EventKeys
 from cluster.membership.member import member_to_wire
 from cluster.membership.store import MembershipChange
-from cluster.pairing import Pairing
+from cluster.pairing import VLLM, Pairing
 from cluster.rpc import error_of, open_channel
 from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
@@ -203,10 +203,18 @@ async def test_workers_of_other_weights_join_beside_each_other(others: Pairing) 
 
 async def test_vllms_servers_and_workers_of_our_own_do_not_share_a_router() -> None:
     async with served() as (plane, stub):
-        await stub.Join(join(decode_member("decode-1", replace(PAIRING, weights="vllm"))))
+        theirs = prefill_member("vllm-p:1", pairing=replace(PAIRING, weights=VLLM))
+        await plane.store.join(theirs)
         with pytest.raises(grpc.aio.AioRpcError, match="do not share a router"):
             await stub.Join(join(member("prefill-1")))
         assert len(plane.fleet.members) == 1
+
+
+async def test_who_joins_by_itself_is_no_server_of_vllms() -> None:
+    async with served() as (plane, stub):
+        with pytest.raises(grpc.aio.AioRpcError, match="name such a server to the router"):
+            await stub.Join(join(decode_member("decode-1", replace(PAIRING, weights=VLLM))))
+        assert plane.fleet.members == []
 
 
 async def test_a_second_live_process_under_one_id_is_refused_until_the_first_falls_silent() -> None:

@@ -14,13 +14,18 @@ from router.page.sight import Sight
 from tests.manual_clock import ManualClock
 
 TOKEN = "a-token-of-this-fleet"
+NEXT = "the-next-of-this-fleet"
 HERE = {"host": "127.0.0.1:8090"}
 
 
-def door(
-    token: str | None = TOKEN, *, is_on_loopback: bool = True, clock: ManualClock | None = None
-) -> PageDoor:
-    return PageDoor(DoorRules(token, is_on_loopback, "splitserve_page_1"), clock or ManualClock())
+def door(*tokens: str, is_on_loopback: bool = True, clock: ManualClock | None = None) -> PageDoor:
+    rules = DoorRules(tokens or (TOKEN,), is_on_loopback, "splitserve_page_1")
+    return PageDoor(rules, clock or ManualClock())
+
+
+def open_door(*, is_on_loopback: bool = True) -> PageDoor:
+    """Of a fleet without a token."""
+    return PageDoor(DoorRules((), is_on_loopback, "splitserve_page_1"), ManualClock())
 
 
 def scope(address: str = "127.0.0.1", scheme: str = "http", **headers: str) -> Scope:
@@ -44,7 +49,7 @@ def test_somebody_on_this_machine_is_shown_counts(host: str) -> None:
 @pytest.mark.parametrize("host", ["fleet.example:8090", "127.0.0.1.evil.example", "10.0.0.1", ""])
 def test_a_name_that_was_made_to_lead_here_shows_nothing(host: str) -> None:
     assert door().sight_of(scope(host=host)) is Sight.NOTHING
-    assert door(None).sight_of(scope(host=host)) is Sight.NOTHING
+    assert open_door().sight_of(scope(host=host)) is Sight.NOTHING
 
 
 @pytest.mark.parametrize("header", ["forwarded", "x_forwarded_for", "x_real_ip", "via"])
@@ -57,10 +62,10 @@ def test_a_stranger_is_shown_nothing_where_others_reach_the_listener() -> None:
 
 
 def test_a_fleet_without_a_token_asks_nobody_for_one() -> None:
-    assert door(None).sight_of(scope()) is Sight.NAMES
-    assert door(None, is_on_loopback=False).sight_of(scope(host="any.example")) is Sight.NAMES
+    assert open_door().sight_of(scope()) is Sight.NAMES
+    assert open_door(is_on_loopback=False).sight_of(scope(host="any.example")) is Sight.NAMES
     with pytest.raises(WrongToken):
-        door(None).sign_in(scope(), "")
+        open_door().sign_in(scope(), "")
 
 
 def test_the_token_is_taken_for_a_cookie_that_no_script_and_no_other_site_has() -> None:
@@ -75,6 +80,15 @@ def test_the_token_is_taken_for_a_cookie_that_no_script_and_no_other_site_has() 
     assert page.sight_of(scope(cookie=cookie + "x")) is Sight.NOTHING
     page.sign_out(scope(cookie=cookie))
     assert page.sight_of(scope(cookie=cookie)) is Sight.NOTHING
+
+
+def test_while_a_token_is_changed_the_other_one_is_taken_too() -> None:
+    page = door(TOKEN, NEXT)
+    for shown in (TOKEN, NEXT):
+        name, _, value = cookie_of(page.sign_in(scope(), shown)).partition("=")
+        assert page.sight_of(scope(cookie=f"{name}={value}")) is Sight.NAMES
+    with pytest.raises(WrongToken):
+        page.sign_in(scope(), TOKEN + NEXT)
 
 
 def test_a_cookie_that_is_none_is_no_session() -> None:

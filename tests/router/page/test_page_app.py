@@ -207,5 +207,5 @@ async def test_a_watcher_that_does_not_read_is_cut() -> None:
 
 def app_of(plane: FleetPlane, limits: DoorLimits) -> PageApp:
     watchers = Watchers(survey_of(plane), Background(nothing_needed), asyncio.sleep)
-    door = PageDoor(DoorRules(TOKEN, True, "splitserve_page_1"), ManualClock())
+    door = PageDoor(DoorRules((TOKEN,), True, "splitserve_page_1"), ManualClock())
     return PageApp(door, watchers, limits, LoopShare())

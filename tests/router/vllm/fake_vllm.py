@@ -81,6 +81,8 @@ class Manners:
     """Looks at it are taken and wait for as long as they may."""
     is_slow: bool = False
     """It says late that it is well, and has no time for its numbers."""
+    look_s: float = 0.0
+    """It answers each look, so late."""
     counts_late: bool = True
     started_s: float = 1.5e9
     says_when_started: bool = True
@@ -117,6 +119,7 @@ class FakeVllm:
 
     async def get(self, path: str, *, timeout_s: float) -> VllmAnswer:
         self._check_there()
+        await asyncio.sleep(self.manners.look_s)
         if self.manners.is_slow and path == "/health":
             await asyncio.sleep(0.6 * timeout_s)
         elif self.manners.is_silent or self.manners.is_slow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -11,10 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
-from cluster.errors import ConfigError, InternalError, InvalidRequest, NotReady, WorkerLost
+from cluster.errors import (
+    ConfigError,
+    InternalError,
+    InvalidRequest,
+    NotReady,
+    WorkerLost,
+    WorkerSilent,
+)
+from router.vllm import http_wire
 from router.vllm.event_lines import DONE
 from router.vllm.http_wire import HttpWire, wires_with_key_of
+from router.vllm.server import NUMBERS_TIMEOUT_S
 from router.vllm.server_address import VllmAddress
 from router.vllm.wire import check
 from tests.router.vllm import recorded
@@ -38,8 +49,8 @@ class Raw:
             await self.writes(writer)
             while await reader.read(65_536):
                 pass
-        except ConnectionError:
-            pass  # the client has broken off, with something unread
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client has broken off, with something unread or unsent
         self.gone.set()
 
     async def close(self) -> None:
@@ -50,11 +61,22 @@ class Raw:
 
 
 @asynccontextmanager
-async def wired(writes: Writes, key: str | None = None) -> AsyncIterator[tuple[HttpWire, Raw]]:
+async def wired(
+    writes: Writes,
+    key: str | None = None,
+    scheme: str = "http",
+    *,
+    shown: ssl.SSLContext | None = None,
+    trusted: trustme.CA | None = None,
+) -> AsyncIterator[tuple[HttpWire, Raw]]:
+    """`shown`: the server's certificate; without one it speaks no TLS."""
     raw = Raw(writes)
-    server = await asyncio.start_server(raw.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(raw.serve, "127.0.0.1", 0, ssl=shown)
     port = server.sockets[0].getsockname()[1]
-    wire = HttpWire(f"http://127.0.0.1:{port}", "vllm-x", api_key=key)
+    tls = ssl.create_default_context() if scheme == "https" else None
+    if tls is not None and trusted is not None:
+        trusted.configure_trust(tls)
+    wire = HttpWire(f"{scheme}://127.0.0.1:{port}", "vllm-x", api_key=key, tls=tls)
     try:
         yield wire, raw
     finally:
@@ -129,10 +151,56 @@ async def test_a_server_that_is_not_there_is_a_worker_that_is_lost() -> None:
     await wire.close()
 
 
-async def test_a_server_that_does_not_answer_is_given_up() -> None:
-    async def nothing(writer: asyncio.StreamWriter) -> None:
-        pass
+async def nothing(writer: asyncio.StreamWriter) -> None:
+    pass
 
+
+async def test_a_server_that_has_no_time_for_tls_is_silent_as_one_that_has_none_for_an_answer() -> (
+    None
+):
+    for scheme in ("http", "https"):
+        async with wired(nothing, scheme=scheme) as (wire, _):
+            with pytest.raises(WorkerSilent, match="no whole answer"):
+                await wire.get("/health", timeout_s=NUMBERS_TIMEOUT_S)
+
+
+async def test_a_request_waits_for_tls_no_longer_than_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_wire, "HANDSHAKE_TIMEOUT_S", 0.2)
+    async with wired(nothing, scheme="https") as (wire, _), asyncio.timeout(30):
+        with pytest.raises(WorkerSilent, match="began no TLS"):
+            await wire.post("/v1/completions", {}, timeout_s=None)
+
+
+async def test_over_https_the_servers_certificate_counts() -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(shown)
+    answers = answering("200 OK", recorded.VERSION)
+    async with wired(answers, scheme="https", shown=shown, trusted=authority) as (wire, _):
+        assert (await wire.get("/version", timeout_s=30.0)).body == recorded.VERSION
+    async with wired(answers, scheme="https", shown=shown, trusted=stranger) as (wire, _):
+        with pytest.raises(WorkerLost, match="cannot be reached") as caught:
+            await wire.get("/version", timeout_s=30.0)
+        assert not isinstance(caught.value, WorkerSilent)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_host_that_is_off_is_lost_before_a_look_would_call_it_silent(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    async def never(*_args: object, **_named: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("anyio.connect_tcp", never)
+    async with wired(nothing, scheme=scheme) as (wire, _):
+        with pytest.raises(WorkerLost, match="takes no connection") as caught:
+            await wire.get("/health", timeout_s=NUMBERS_TIMEOUT_S)
+    assert not isinstance(caught.value, WorkerSilent)
+
+
+async def test_a_server_that_does_not_answer_is_given_up() -> None:
     async with wired(nothing) as (wire, _):
         with pytest.raises(WorkerLost):
             await wire.get("/metrics", timeout_s=0.05)

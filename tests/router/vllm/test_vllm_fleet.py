@@ -19,6 +19,8 @@ from cluster.world import World
 from router.fleet.unread import UnreadBytes
 from router.fleet.worker_link import LinkEvents, WorkerLink
 from router.vllm.introduction import FrontedModel
+from router.vllm.kept_blocks import KeptBlocks
+from router.vllm.prefill_request import PrefillRequest
 from router.vllm.server import VllmServer
 from router.vllm.server_address import VllmAddress, vllm_addresses
 from router.vllm.vllm_fleet import FOLLOW_AGAIN_S, VllmFleet
@@ -125,6 +127,7 @@ async def test_servers_join_as_what_they_are() -> None:
         prefill, decode = (seen.members()[name] for name in ("vllm-p:1", "vllm-d:1"))
         assert (prefill.role, decode.role) == (Role.PREFILL, Role.DECODE)
         assert prefill.pairing.key == decode.pairing.key and decode.version == "vLLM 0.32.0"
+        assert not (prefill.pairing.is_ours or decode.pairing.is_ours), "none is dialled as ours"
         assert (decode.max_context_tokens, decode.pairing.block_size_tokens) == (2048, 16)
         assert seen.load_of("vllm-d:1").free_blocks == 50
 
@@ -355,6 +358,55 @@ async def test_a_prefill_server_that_is_silent_is_asked_nothing_new_within_a_lea
         await asyncio.sleep(5.0)
         assert [member.worker_id for member in await seen.store.expire()] == ["vllm-p:1"]
         assert not server.lost.is_set()  # what it computes may still come
+
+
+@asynccontextmanager
+async def computing(seen: Watched) -> AsyncIterator[asyncio.Task[KeptBlocks | None]]:
+    """A prompt at the prefill server, for ten seconds."""
+    seen.servers["vllm-p:1"].manners.prefill_s = 10.0
+    request = PrefillRequest(seen.server_of("vllm-p:1"), asyncio.get_running_loop().time)
+    task = asyncio.create_task(request.ask({"prompt": [5, 6]}, 60.0))
+    yield task
+    blocks = await task
+    assert blocks is not None and not request.has_failed
+    assert len(seen.servers["vllm-p:1"].asked) == 1 and seen.servers["vllm-p:1"].aborted == 0
+
+
+@virtually
+async def test_a_prefill_server_that_answers_looks_late_stays_and_loses_no_prompt() -> None:
+    async with watched() as seen, computing(seen):
+        seen.servers["vllm-p:1"].manners.look_s = 1.1  # both of them: more than two seconds
+        for _ in range(120):
+            await asyncio.sleep(0.1)
+            assert await seen.store.expire() == []
+
+
+@virtually
+async def test_one_silent_look_takes_no_prompt_from_a_prefill_server() -> None:
+    async with watched() as seen, computing(seen) as task:
+        before, manners = seen.members()["vllm-p:1"], seen.servers["vllm-p:1"].manners
+        manners.is_silent = True
+        await asyncio.sleep(3.0)
+        manners.is_silent, manners.look_s = False, 0.2
+        expired: list[Member] = []
+        for _ in range(40):
+            await asyncio.sleep(0.1)
+            expired += await seen.store.expire()
+        assert expired == [before]
+        assert seen.members()["vllm-p:1"] == before and not task.done()
+
+
+@virtually
+async def test_a_prompt_of_a_process_that_was_replaced_is_given_up() -> None:
+    async with watched() as seen:
+        manners = seen.servers["vllm-p:1"].manners
+        manners.prefill_s = 10.0
+        request = PrefillRequest(seen.server_of("vllm-p:1"), asyncio.get_running_loop().time)
+        task = asyncio.create_task(request.ask({"prompt": [5, 6]}, 60.0))
+        await asyncio.sleep(0.1)
+        manners.started_s += 60
+        await asyncio.sleep(1.5)
+        assert task.done() and await task is None and request.has_failed
 
 
 @virtually

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,13 +21,14 @@ from engine.contract.messages import Frame
 from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
 from worker.adapters.lost import MAX_LOOKS
-from worker.adapters.shelf import RETIRE_S, AdapterShelf
+from worker.adapters.shelf import LOOK_INTERVAL_S, RETIRE_S, AdapterShelf
 
 
 class PlayedWorker:
     """An engine that has every adapter at once, unless it is told otherwise."""
 
-    def __init__(self, root: Path, *, read_limit_s: float = 20.0) -> None:
+    def __init__(self, root: Path, *, read_limit_s: float = 20.0, turn_s: float = 0.0) -> None:
+        """`turn_s`: that pass from one look at the clock to the next."""
         self.told: list[LoadAdapter | UnloadAdapter] = []
         self.num_changes = 0
         self.failure = ""
@@ -40,6 +43,7 @@ class PlayedWorker:
             self.send,
             on_change=self.changed,
             background=self.background,
+            clock=partial(next, itertools.count(0.0, turn_s)),
             sleep=self.sleep,
             read_limit_s=read_limit_s,
         )
@@ -262,6 +266,31 @@ async def test_what_was_ordered_and_is_lost_is_tried_again_ever_more_rarely(
     for _ in range(2 * MAX_LOOKS):
         await worker.shelf.look()
     assert len(worker.told) == told
+
+
+@pytest.mark.parametrize(("turn_s", "num_back"), [(0.0, 5), (LOOK_INTERVAL_S, 1)])
+async def test_storage_that_is_back_gives_all_that_was_lost_in_the_time_of_a_look(
+    tmp_path: Path, turn_s: float, num_back: int
+) -> None:
+    for seed in range(6):
+        save_adapter(tmp_path / f"lost-{seed}", CONFIG, seed=seed)
+    worker = PlayedWorker(tmp_path, turn_s=turn_s)
+    await worker.shelf.take_all()
+    before = worker.offered
+    assert len(before) == 6
+    worker.failure = "its files have given nothing"
+    for digest in before.values():
+        worker.answer(digest)
+    num_told = len(worker.told)
+    await worker.shelf.look()
+    assert len(worker.told) == num_told + 1 and worker.offered == {}
+    worker.failure = ""
+    await worker.shelf.look()
+    assert len(worker.offered) == num_back
+    for _ in range(6):
+        await worker.shelf.look()
+    assert worker.offered == before
+    await worker.background.close()
 
 
 @pytest.mark.parametrize("ends", ["unloaded", "ordered anew", "its own files"])
