@@ -17,7 +17,7 @@ from cli.serve_run import ServeRun
 from cli.terminal import say
 from cluster.aside_options import AsideOptions
 from cluster.cache_heirs import CacheHeirs
-from cluster.config import ServeOptions
+from cluster.config import RouterOptions, ServeOptions
 from cluster.dial.dialer import Dialer
 from cluster.errors import DiskFull, PlaceLost
 from cluster.home import default_home
@@ -36,7 +36,7 @@ from cluster.supervisor.news import News, Warned
 from cluster.supervisor.place import FleetPlace, place_of
 from cluster.supervisor.pool import pool_sizes
 from cluster.supervisor.pools_for_model import with_pools_for
-from cluster.supervisor.ports import claimed_port
+from cluster.supervisor.ports import PortClaims
 from cluster.supervisor.reserve import Reserve
 from cluster.supervisor.sizing import Sizing
 from cluster.supervisor.supervisor import Supervisor
@@ -181,29 +181,33 @@ def _failure_of(loss: Loss) -> ProcessFailure:
 
 def with_claimed_ports(options: ServeOptions) -> ServeOptions:
     """With a free port for each that is 0 or missing. Raises ConfigError for one that is taken."""
+    with PortClaims() as claims:
+        return dataclasses.replace(options, router=_with_claimed(options, claims))
+
+
+def _with_claimed(options: ServeOptions, claims: PortClaims) -> RouterOptions:
     router = options.router
-    port = claimed_port(router.host, router.port, flag="--port")
-    grpc_port = claimed_port(router.host, router.grpc_port, flag="--grpc-port")
+    port = claims.claim(router.host, router.port, flag="--port")
+    grpc_port = claims.claim(router.host, router.grpc_port, flag="--grpc-port")
     fleet_port, aside = router.fleet_port, router.aside
     if fleet_port is not None or needs_fleet_port(router):
         aside = dataclasses.replace(aside, fleet_host=fleet_host_of(options))
-        fleet_port = claimed_port(str(aside.fleet_host), fleet_port or 0, flag="--fleet-port")
+        fleet_port = claims.claim(str(aside.fleet_host), fleet_port or 0, flag="--fleet-port")
     if aside.fleet_metrics_port is not None:
-        aside = _with_metrics_port(aside, router.host)
+        aside = _with_metrics_port(aside, router.host, claims)
     page = router.page
     if page.page_port is not None:
-        page_port = claimed_port(page.page_host, page.page_port, flag="--page-port")
+        page_port = claims.claim(page.page_host, page.page_port, flag="--page-port")
         page = dataclasses.replace(page, page_port=page_port)
-    router = dataclasses.replace(
+    return dataclasses.replace(
         router, port=port, grpc_port=grpc_port, fleet_port=fleet_port, aside=aside, page=page
     )
-    return dataclasses.replace(options, router=router)
 
 
-def _with_metrics_port(aside: AsideOptions, host: str) -> AsideOptions:
+def _with_metrics_port(aside: AsideOptions, host: str, claims: PortClaims) -> AsideOptions:
     at, port = aside.fleet_host or host, aside.fleet_metrics_port or 0
     return dataclasses.replace(
-        aside, fleet_metrics_port=claimed_port(at, port, flag="--fleet-metrics-port")
+        aside, fleet_metrics_port=claims.claim(at, port, flag="--fleet-metrics-port")
     )
 
 

@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import IO
 
+from tests.free_ports import free_port
+
 READY = "Ready to accept connections"
 
 
@@ -27,7 +29,7 @@ class RedisServer:
         self.port = 0
 
     def __enter__(self) -> RedisServer:
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self.start()
         return self
 
@@ -86,9 +88,3 @@ def _read_until_ready(lines: IO[str]) -> None:
         if READY in line:
             return
     raise AssertionError(f"redis-server has ended: {''.join(said)}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
+from types import TracebackType
 
 import psutil
 
 from cluster.errors import ConfigError
 
 
-def claimed_port(host: str, port: int, *, flag: str) -> int:
-    """`port`, or a free one for 0. Raises ConfigError when somebody listens there already."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family) as probe:
+class PortClaims:
+    """Several ports, all held until the block ends: the system gives none of them twice."""
+
+    def __init__(self) -> None:
+        self._held = ExitStack()
+
+    def __enter__(self) -> PortClaims:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._held.close()
+
+    def claim(self, host: str, port: int, *, flag: str) -> int:
+        """`port`, or a free one for 0. Raises ConfigError when somebody listens there already."""
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            probe = self._held.enter_context(socket.socket(family))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             return int(probe.getsockname()[1])
-    except OSError as cause:
-        raise ConfigError(
-            f"{host}:{port} cannot be listened on: {cause.strerror}{_holder(port)}; "
-            f"stop that process or choose another with {flag}",
-            param=flag,
-        ) from cause
+        except OSError as cause:
+            raise ConfigError(
+                f"{host}:{port} cannot be listened on: {cause.strerror}{_holder(port)}; "
+                f"stop that process or choose another with {flag}",
+                param=flag,
+            ) from cause
+
+
+def claimed_port(host: str, port: int, *, flag: str) -> int:
+    """The only one. Raises ConfigError, see `PortClaims.claim`."""
+    with PortClaims() as claims:
+        return claims.claim(host, port, flag=flag)
 
 
 def _holder(port: int) -> str:

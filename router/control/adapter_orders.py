@@ -1,20 +1,31 @@
 """An operator has adapters loaded and unloaded: every worker of the fleet is told, all at once, and
-those that join later when they do."""
+those that join later when they do.
+
+    told -> a worker answers -> its next beat, which it sends at once, says so -> requests go by it
+
+The answer and the beat come on two connections, in any order: the operator is answered after both.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from cluster.adapter import check_name
 from cluster.dial.dialer import OperatorLink
 from cluster.errors import AdapterRefused, InvalidRequest, SplitserveError, status_of
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from cluster.process.background import Background
+from cluster.process.background import Background, until_one_ends
 from cluster.world import World
 from protos.membership_pb2 import AdapterAnswer, AdapterOutcome
 from protos.worker_pb2 import LoadAdapterRequest, UnloadAdapterRequest
-from router.control.standing_adapters import AdapterOrder, StandingAdapters, StandingOrder
+from router.control.standing_adapters import (
+    SAYS_SO_AFTER_S,
+    AdapterOrder,
+    StandingAdapters,
+    StandingOrder,
+)
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.own_address import own_address
@@ -30,14 +41,15 @@ class AdapterOrders:
     """Of one router, for all of its doors. From the event loop only."""
 
     def __init__(self, fleet: Fleet, background: Background, world: World) -> None:
-        self._fleet, self._background, self._dialer = fleet, background, world.dialer
+        self._fleet, self._background, self._world = fleet, background, world
         self._standing = StandingAdapters(world.clock)
         self._seen: set[WorkerKey] = set()
         """Members that have been told what stands, or are."""
         fleet.changes.watch(self._look)
 
     async def load(self, request: LoadAdapterRequest) -> AdapterAnswer:
-        """What came of it at each worker. Raises InvalidRequest for no name and no path."""
+        """What came of it at each worker, once requests get the adapter by that name. Raises
+        InvalidRequest for no name and no path."""
         check_name(request.name)
         if not 1 <= len(request.path) <= MAX_PATH_CHARS:
             raise InvalidRequest(
@@ -48,7 +60,7 @@ class AdapterOrders:
         return await self._tell_all(request)
 
     async def unload(self, request: UnloadAdapterRequest) -> AdapterAnswer:
-        """As `load`; nothing is amiss where a worker does not have it."""
+        """As `load`, once no request gets it; nothing is amiss where a worker does not have it."""
         check_name(request.name)
         return await self._tell_all(request)
 
@@ -56,15 +68,47 @@ class AdapterOrders:
         """It stands at once: who joins meanwhile is told as well."""
         order = StandingOrder(request)
         before = self._standing.put(order)
+        if before is not None:
+            self._fleet.changes.announce()  # nobody waits for beats about that one any more
         try:
             outcomes = await asyncio.gather(*(self._tell(item, order) for item in self._members()))
         finally:
             if not order.done:
                 self._standing.undo(order, before)
+        await self._until_beats_say_so(order)
         return AdapterAnswer(outcomes=outcomes)
 
+    async def _until_beats_say_so(self, order: StandingOrder) -> None:
+        """Of all workers that have done it. One that tells nothing holds up nobody for longer than
+        SAYS_SO_AFTER_S: the order is done there, and what is amiss is the way from it."""
+        is_said = partial(self._is_said, order)
+        if is_said():
+            return
+        heard = self._fleet.changes.until(is_said)
+        await until_one_ends(heard, self._world.sleep(SAYS_SO_AFTER_S))
+        if not is_said():
+            _log.warning(
+                "workers have done what was ordered about an adapter and their beats do not say so",
+                name=order.request.name,
+                workers=[key.worker_id for key in self._done_unsaid(order)],
+            )
+
+    def _is_said(self, order: StandingOrder) -> bool:
+        """Or there is nothing to wait for: another order about the name stands, or none."""
+        is_standing = self._standing.of(order.request.name) is order
+        return not (is_standing and self._done_unsaid(order))
+
+    def _done_unsaid(self, order: StandingOrder) -> list[WorkerKey]:
+        """Members that have done it, and say otherwise still."""
+        name, found = order.request.name, self._fleet.find
+        return [
+            key
+            for key, (digest, _) in order.done.items()
+            if (item := found(key)) is not None and _digest_at(item, name) != digest
+        ]
+
     async def _tell(self, item: FleetMember, order: StandingOrder) -> AdapterOutcome:
-        link = self._dialer.operator(own_address(item.member))
+        link = self._world.dialer.operator(own_address(item.member))
         try:
             outcome = AdapterOutcome(digest=await _carry_out(link, order.request))
         except SplitserveError as error:
@@ -116,6 +160,12 @@ class AdapterOrders:
             name=name,
             cause=outcome.message,
         )
+
+
+def _digest_at(item: FleetMember, name: str) -> str:
+    """What the name stands for there by its last beat; empty: nothing."""
+    adapters = (loaded.adapter for loaded in item.state.adapters)
+    return next((adapter.digest for adapter in adapters if adapter.name == name), "")
 
 
 async def _carry_out(link: OperatorLink, request: AdapterOrder) -> str:

@@ -14,7 +14,6 @@ import enum
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -28,6 +27,7 @@ import pytest
 from cli.exit_code import ExitCode
 from tests.cli.run_cli import ROOT, clean_environ, cli
 from tests.fleet.support import wait_for
+from tests.free_ports import free_port
 
 REQUEST = "verbs-1"
 PROMPT = "Seventeen lanterns hung above the narrow street and " * 8
@@ -219,9 +219,7 @@ def check_bundle(ground: Ground) -> None:
 
 def check_planner(ground: Ground) -> None:
     """A planner that only says what it would do sees the fleet, and ends well."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = ("--pools", "prefill=1..1,decode=1..1", "--dry-run", "--look-interval-s", "0.2")
     command = [sys.executable, "-m", "cli", "planner", *ground.planned, *words]
     command += ["--metrics-port", str(port)]

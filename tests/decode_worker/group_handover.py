@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from cluster.deadline import Clock
 from cluster.generation import PromptToken
 from cluster.identity import Role, new_incarnation
 from cluster.models.head_share import head_shares
@@ -45,14 +46,19 @@ class Side:
     """An engine and its extension, turned by hand as its process would."""
 
     def __init__(
-        self, spec: EngineSpec, make: ExtensionFactory, rank_module: str, closers: ExitStack
+        self,
+        spec: EngineSpec,
+        make: ExtensionFactory,
+        rank_module: str,
+        closers: ExitStack,
+        clock: Clock,
     ) -> None:
         self.spawner = ForkingSpawner(rank_module)
         replica = closers.enter_context(running(spec, self.spawner))
         self._group = replica.group_turn
         self.incarnation = spec.incarnation
         self.block_size = spec.options.block_size_tokens
-        self.engine = Engine(replica, spec.options)
+        self.engine = Engine(replica, spec.options, clock=clock)
         parts = EngineParts(
             spec=spec,
             kv=replica.kv,
@@ -97,10 +103,11 @@ def prefill_side(
     closers: ExitStack,
     *,
     shares_blocks: bool = False,
+    clock: Clock = time.monotonic,
 ) -> Side:
-    """It exports; ends with `closers`."""
+    """It exports; ends with `closers`. `clock`: its engine's."""
     given = _spec(spec, Role.PREFILL, num_ranks, block_size, shares_blocks)
-    return Side(given, make_exporter, "prefill_worker.rank_process", closers)
+    return Side(given, make_exporter, "prefill_worker.rank_process", closers, clock)
 
 
 def decode_side(
@@ -110,10 +117,11 @@ def decode_side(
     closers: ExitStack,
     *,
     shares_blocks: bool = False,
+    clock: Clock = time.monotonic,
 ) -> Side:
-    """It reads; ends with `closers`."""
+    """It reads; ends with `closers`. `clock`: its engine's."""
     given = _spec(spec, Role.DECODE, num_ranks, block_size, shares_blocks)
-    return Side(given, make_intake, "decode_worker.rank_process", closers)
+    return Side(given, make_intake, "decode_worker.rank_process", closers, clock)
 
 
 def hand_over(

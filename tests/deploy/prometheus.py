@@ -16,7 +16,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
-from tests.fleet.support import free_port, wait_for
+from tests.fleet.support import wait_for
+from tests.free_ports import free_port
 
 SCRAPES = 20
 INTERVAL_S = 15

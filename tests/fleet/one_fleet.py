@@ -14,6 +14,8 @@ TIGHT_ENGINE = (
     *("--dtype", "float32", "--max-context-tokens", "1024"),
     *("--kv-memory-bytes", str(90 * 2**20)),  # 120 blocks: three prompts of 512 tokens
 )
+PATIENT = ("--prefill-progress-timeout-s", "60")
+"""For tests of what a prefill worker has done, on a machine that gives it no time for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class FleetKind:
 
 
 FLEETS = {
-    "pair_fleet": FleetKind(("--dtype", "float32", *ENGINE), 2),
+    "pair_fleet": FleetKind(("--dtype", "float32", *ENGINE, *PATIENT), 2),
     "fleet_of_two_ranks": FleetKind(
         (
             *("--prefill", "0", "--dtype", "float32", *ENGINE, "--tensor-parallel-size", "2"),
@@ -35,7 +37,7 @@ FLEETS = {
     ),
     "unequal_fleet": FleetKind(
         (
-            *("--dtype", "float32", *ENGINE),
+            *("--dtype", "float32", *ENGINE, *PATIENT),
             *("--prefill-tensor-parallel-size", "3", "--decode-tensor-parallel-size", "2"),
             *("--prefill-block-size-tokens", "16", "--decode-block-size-tokens", "64"),
         ),
@@ -48,7 +50,7 @@ FLEETS = {
         ),
         4,
     ),
-    "served_fleet": FleetKind(ENGINE, 2),
+    "served_fleet": FleetKind((*ENGINE, *PATIENT), 2),
     "stormy_fleet": FleetKind(("--prefill", "2", *TIGHT_ENGINE), 3),
     "embedding_fleet": FleetKind(
         (

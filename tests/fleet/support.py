@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,16 +20,10 @@ import psutil
 from cluster.join_token import operators_token
 from cluster.rpc import open_channel
 from tests.fleet.asked_status import asked_status
+from tests.free_ports import free_port
 from tests.patience import PATIENCE
 
 START_TIMEOUT_S = 300.0
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(condition: Callable[[], Any], *, timeout_s: float, what: str) -> Any:

@@ -22,7 +22,7 @@ from cluster.models.adapters.files import read_adapter
 from cluster.models.cache.store import ModelStore
 from protos import inference_pb2, inference_pb2_grpc
 from tests.adapter_files import merge, random_tensors, save_adapter
-from tests.fleet.one_fleet import ENGINE
+from tests.fleet.one_fleet import ENGINE, PATIENT
 from tests.fleet.put_directly import greedy_submit, members_of, submit_alone
 from tests.fleet.support import Fleet, fleet_channel, running_fleet, wait_for
 
@@ -48,7 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    options = ("--dtype", "float32", *ENGINE, "--adapters", str(folder), "--adapter-ranks", "24")
+    adapters = ("--adapters", str(folder), "--adapter-ranks", "24")
+    options = ("--dtype", "float32", *ENGINE, *PATIENT, *adapters)
     with running_fleet(tmp_path_factory.mktemp("logs"), *options, num_workers=2) as running:
         yield running
 
@@ -247,7 +248,7 @@ async def test_loaded_changed_and_unloaded_under_load_no_request_fails(
     expected = {base: texts[0], "two": texts[2], "three": texts[3], "four": texts[4]}
     for model, right in expected.items():
         assert set(load.texts[model]) == {right}, model
-    wait_for(lambda: "two" not in listed(fleet), timeout_s=10, what="two is withdrawn")
+    assert "two" not in listed(fleet)
     assert answer(fleet, "two").status_code == 404
 
 
@@ -288,9 +289,7 @@ async def visit(http: httpx.AsyncClient, fleet: Fleet, seed: int) -> str:
         await ordered(fleet, "unload", lora_name="guest")
 
     await ordered(fleet, "load", lora_name="guest", lora_path=f"deep/stream-{seed}")
-    await asyncio.to_thread(
-        wait_for, lambda: "guest" in listed(fleet), timeout_s=10, what="the router has heard of it"
-    )
+    assert "guest" in await asyncio.to_thread(listed, fleet)
     async with asyncio.TaskGroup() as both:
         text = both.create_task(stream(http, fleet, "guest", begun))
         both.create_task(unload())

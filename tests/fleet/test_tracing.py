@@ -12,7 +12,8 @@ import pytest
 
 from protos import inference_pb2, inference_pb2_grpc
 from tests.fleet.one_fleet import ENGINE
-from tests.fleet.support import Fleet, fleet_channel, free_port, running_fleet, wait_for
+from tests.fleet.support import Fleet, fleet_channel, running_fleet, wait_for
+from tests.free_ports import free_port
 from tests.otlp_receiver import ReadSpan, Receiver, running_receiver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

@@ -196,7 +196,7 @@ async def test_a_broken_connection_releases_the_blocks(bench):
 
 
 async def test_the_deadline_of_the_call_releases_the_blocks(bench):
-    call = bench.stub.Prefill(prefill_request(), timeout=0.3)
+    call = bench.stub.Prefill(prefill_request(), timeout=2.0)
     engine_id = await bench.submitted()
     assert isinstance(error_of(await failure_of(call)), DeadlineExceeded)
     assert (await bench.link.wait_for(ReleaseExport)).request_id == engine_id

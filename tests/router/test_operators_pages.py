@@ -11,8 +11,8 @@ from cluster.aside_options import AsideOptions
 from cluster.common_options import PageOptions
 from cluster.errors import ConfigError, Unauthenticated
 from cluster.join_token import JOIN_TOKEN, JOIN_TOKEN_TOO
-from cluster.supervisor.ports import claimed_port
 from router.front.operators import OperatorsPages
+from tests.free_ports import free_port
 from tests.router.front_fakes import says
 from tests.router.test_keys_at_the_doors import Keys
 from tests.router.test_router_process import Running, running_router
@@ -77,9 +77,9 @@ async def test_on_loopback_without_keys_they_are_open() -> None:
 async def test_at_the_port_for_prometheus_no_token_is_asked_for_and_nothing_else_told(
     keys: Keys,
 ) -> None:
-    port = claimed_port("127.0.0.2", 0, flag="--fleet-metrics-port")
+    port = free_port("127.0.0.2")
     aside = AsideOptions(fleet_host="127.0.0.2", fleet_metrics_port=port)
-    apart = claimed_port("127.0.0.2", 0, flag="--fleet-port")
+    apart = free_port("127.0.0.2")
     options = {"api_keys": str(keys.path), "aside": aside, "fleet_port": apart}
     async with (
         running_router(says("ok"), **options),
@@ -95,7 +95,7 @@ async def test_at_the_port_for_prometheus_no_token_is_asked_for_and_nothing_else
 
 
 async def test_a_port_for_prometheus_that_is_taken_is_named() -> None:
-    page = claimed_port("127.0.0.1", 0, flag="--page-port")
+    page = free_port()
     with pytest.raises(ConfigError, match="--page-port and --fleet-metrics-port are both"):
         async with running_router(
             says("ok"),

@@ -23,7 +23,6 @@ from cluster.process.background import Loss
 from cluster.process.loop_share import LoopShare
 from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
-from cluster.supervisor.ports import claimed_port
 from cluster.world import World
 from router import main
 from router.control.join_rules import OwnModel
@@ -36,6 +35,7 @@ from router.router_process import Addresses, RouterProcess
 from router.sharing.circle import CirclePlace
 from router.store.shared_store import SharedStore
 from router.text_worker.in_process import InProcessText
+from tests.free_ports import free_port
 from tests.manual_clock import ManualClock
 from tests.router.front_fakes import FakeSource, Script, byte_model, hangs, says, until
 from tests.router.sharing.memory_store import MemoryStore
@@ -172,7 +172,7 @@ async def test_a_drain_is_bounded() -> None:
 
 
 async def test_where_the_fleet_has_a_port_its_services_are_nowhere_else() -> None:
-    apart = claimed_port("127.0.0.1", 0, flag="--fleet-port")
+    apart = free_port()
     question = health_pb2.HealthCheckRequest(service=FLEETS_SERVICE)
     async with (
         running_router(says("ok"), fleet_port=apart) as router,

@@ -20,7 +20,6 @@ from cluster.kv_shape import KvShape
 from cluster.process.loop_share import LoopShare
 from cluster.process.signals import StopRequests
 from cluster.rpc import open_channel
-from cluster.supervisor.ports import claimed_port
 from cluster.world import World
 from protos import inference_pb2, inference_pb2_grpc, membership_pb2, membership_pb2_grpc
 from router.control.join_rules import OwnModel
@@ -30,6 +29,7 @@ from router.router_process import RouterProcess
 from router.text_worker.in_process import InProcessText
 from router.vllm.introduction import FrontedModel
 from tests.fleet.test_strangers import WORDS, asked_over_grpc, heard_at
+from tests.free_ports import free_port
 from tests.router.front_fakes import MODEL, byte_model, until
 from tests.router.picker.gateway import BODY, gateway_call, refusal_of
 from tests.router.picker.http_vllm import HttpVllm, http_vllm
@@ -66,7 +66,7 @@ async def walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setenv(JOIN_TOKEN, TOKEN)
     keys, model, world, share = Keys(tmp_path / "keys.json"), byte_model(), World(), LoopShare()
     flags = ("port", "grpc_port", "fleet_port", "page_port", "ext_proc_port", "fleet_metrics_port")
-    ports = {flag: claimed_port(NEAR, 0, flag=flag) for flag in flags}
+    ports = {flag: free_port(NEAR) for flag in flags}
     async with http_vllm() as server:
         server.answers.set()
         server.goes_on.set()

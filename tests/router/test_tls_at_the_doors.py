@@ -17,7 +17,6 @@ from cluster.common_options import TlsOptions
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import ConfigError, WorkerLost
 from cluster.rpc import open_channel
-from cluster.supervisor.ports import claimed_port
 from cluster.tls import http as tls_http
 from cluster.tls import watched
 from cluster.tls.channels import SecureChannels
@@ -25,6 +24,7 @@ from cluster.tls.fleet import FLEET_NAME, FLEET_TLS, fleet_certificates
 from protos import inference_pb2, inference_pb2_grpc
 from tests.cluster.tls.authority import Authority
 from tests.cluster.tls.test_watched import Told
+from tests.free_ports import free_port
 from tests.router.front_fakes import MODEL, says
 from tests.router.test_router_process import FLEETS_SERVICE, Running, running_router
 
@@ -42,7 +42,7 @@ class Clients:
         self.stranger = Authority().fill(folder / "stranger", "a-client")
 
     def options(self, **more: object) -> dict[str, object]:
-        apart = claimed_port("127.0.0.1", 0, flag="--fleet-port")
+        apart = free_port()
         tls = TlsOptions(
             tls_cert=str(self.own / "cert.pem"), tls_key=str(self.own / "key.pem"), **more
         )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
+
+from tests import free_ports
 
 
 @pytest.fixture
 def free_port() -> int:
     """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports.free_port()

@@ -23,7 +23,7 @@ from cluster.supervisor.fleet import (
     plan_fleet,
     warning_of_shared_gpus,
 )
-from cluster.supervisor.ports import claimed_port
+from cluster.supervisor.ports import PortClaims, claimed_port
 
 
 def planned(**flags: object) -> dict[str, tuple[str, ...]]:
@@ -307,6 +307,13 @@ def test_what_others_use_before_the_fleet_starts_is_not_divided() -> None:
 def test_a_free_port_is_claimed_and_zero_becomes_one() -> None:
     port = claimed_port("127.0.0.1", 0, flag="--port")
     assert port > 0 and claimed_port("127.0.0.1", port, flag="--port") == port
+
+
+def test_ports_that_are_claimed_together_are_all_different() -> None:
+    """One by one, some of so many would come twice."""
+    with PortClaims() as claims:
+        ports = [claims.claim("127.0.0.1", 0, flag="--port") for _ in range(400)]
+    assert len(set(ports)) == len(ports)
 
 
 def test_a_taken_port_is_an_error_that_names_port_holder_and_flag() -> None:

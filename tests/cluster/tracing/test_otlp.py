@@ -8,7 +8,7 @@ from cluster.errors import ConfigError
 from cluster.tracing.export import CollectorAway
 from cluster.tracing.otlp import OtlpWriter
 from cluster.tracing.span import FinishedSpan, SpanKind
-from tests.fleet.support import free_port
+from tests.free_ports import free_port
 from tests.otlp_receiver import running_receiver
 
 RESOURCE = {"service.name": "splitserve-router", "service.instance.id": "here:8000"}

@@ -154,8 +154,8 @@ def listening_at(process: psutil.Process) -> set[tuple[str, int]]:
 def test_who_is_missing_is_known_after_one_grace_however_many_are() -> None:
     store = open_store("127.0.0.1", 4)
     began_s = time.monotonic()
-    assert absent(store, 0, 16, grace_s=0.5) == tuple(range(1, 16))
-    assert time.monotonic() - began_s < 5.0
+    assert absent(store, 0, 64, grace_s=0.5) == tuple(range(1, 64))
+    assert time.monotonic() - began_s < 0.5 * 63
 
 
 def test_a_host_of_ipv6_alone_is_told_of_as_the_ranks_and_not_as_a_router() -> None:

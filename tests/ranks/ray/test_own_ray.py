@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from tests.cli.run_cli import ROOT, clean_environ
+from tests.free_ports import free_port
 from tests.ranks.ray.cluster_room import assert_gone
 
 HEAD, OTHER = "127.3.0.1", "127.3.0.2"
@@ -38,7 +38,7 @@ def test_a_host_that_joins_a_ray_of_our_own_by_its_token_gets_the_rank_that_wait
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", os.urandom(16).hex())
-    port = free_port()
+    port = free_port(HEAD)
     with joined(f"{HEAD}:{port}") as host, engine_killed(f"{HEAD}:{port}") as told:
         assert told["addresses"] == {"0": HEAD, "1": OTHER}
         assert told["rank"] not in told["processes"], "it is the other host's"
@@ -93,9 +93,3 @@ def joined(head: str) -> Iterator[int]:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HEAD, 0))
-        return int(found.getsockname()[1])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec import structs
+from structlog.testing import capture_logs
 
 from cluster.adapter import Adapter, LoadedAdapter
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import AdapterRefused, SplitserveError, WorkerLost
 from cluster.generation import EngineLoad
+from cluster.identity import Role
 from cluster.membership.member import Member
 from cluster.world import World
+from protos.membership_pb2 import AdapterAnswer
 from protos.worker_pb2 import (
     LoadAdapterRequest,
     LoadAdapterResponse,
@@ -22,27 +27,54 @@ from protos.worker_pb2 import (
 )
 from router.control.plane import FleetPlane
 from router.control.standing_adapters import SAYS_SO_AFTER_S
-from tests.router.fake_decode_worker import until
+from tests.router.dispatch_bench import collect, request
+from tests.router.fake_decode_worker import FakeDecodeWorker, until
 from tests.router.planes import prefill_member, running_plane
 
 DIGEST, OTHER = "a" * 32, "b" * 32
+ONE = Adapter("one", DIGEST)
 LOAD = LoadAdapterRequest(name="one", path="folder")
 UNLOAD = UnloadAdapterRequest(name="one")
 
 
 @dataclass
 class PlayedWorkers(GrpcDialer):
-    """All workers at once: `told` has their addresses, and names with a sign."""
+    """All workers at once: `told` has their addresses, and names with a sign. What one has done its
+    beat says before its answer, where `beats`; else the test sends beats, and time is its own."""
 
     told: list[tuple[str, str]] = field(default_factory=list)
     error: SplitserveError | None = None
     now_s: float = 0.0
+    beats: bool = True
+    plane: FleetPlane | None = None
+    waits_s: set[float] = field(default_factory=set)
+    """That have begun."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     def operator(self, address: str) -> PlayedLink:  # type: ignore[override]
         return PlayedLink(self, address)
 
     def clock(self) -> float:
         return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        over_s = self.now_s + seconds
+        self.waits_s.add(seconds)
+        while self.now_s < over_s:
+            await asyncio.sleep(0.005)
+
+    async def done(self, address: str, name: str, digest: str) -> None:
+        if not self.beats:
+            return
+        assert self.plane is not None
+        for item in self.plane.fleet.members:
+            if item.member.address == address:
+                others = [i for i in item.state.adapters if i.adapter.name != name]
+                own = [LoadedAdapter(Adapter(name, digest), True)] if digest else []
+                told = (*others, *own)
+                await self.plane.store.beat(item.key, EngineLoad(), draining=False, adapters=told)
 
     def of(self, member: Member) -> list[str]:
         return [word for address, word in self.told if address == member.address]
@@ -57,12 +89,14 @@ class PlayedLink:
         self, request: LoadAdapterRequest, *, timeout_s: float
     ) -> LoadAdapterResponse:
         self._take(f"+{request.name}")
+        await self.workers.done(self.address, request.name, DIGEST)
         return LoadAdapterResponse(digest=DIGEST)
 
     async def unload_adapter(
         self, request: UnloadAdapterRequest, *, timeout_s: float
     ) -> UnloadAdapterResponse:
         self._take(f"-{request.name}")
+        await self.workers.done(self.address, request.name, "")
         return UnloadAdapterResponse(known=True)
 
     def _take(self, word: str) -> None:
@@ -85,8 +119,9 @@ OLD, NEW, THIRD = member("prefill-1"), member("prefill-1", "i2"), member("prefil
 @asynccontextmanager
 async def fleet() -> AsyncIterator[tuple[FleetPlane, PlayedWorkers]]:
     workers = PlayedWorkers()
-    world = World(dialer=workers, clock=workers.clock)
+    world = World(dialer=workers, clock=workers.clock, sleep=workers.sleep)
     async with running_plane(world=world, worker_lease_s=1e6) as plane:
+        workers.plane = plane
         await plane.store.join(OLD)
         yield plane, workers
 
@@ -166,3 +201,85 @@ async def test_what_failed_is_told_again_with_the_next_change_unless_it_was_refu
         await plane.store.join(THIRD)
         await until(lambda: bool(workers.of(THIRD)))
         assert workers.of(NEW) == ["-one"] * times
+
+
+@asynccontextmanager
+async def ordered(
+    plane: FleetPlane, workers: PlayedWorkers, order: LoadAdapterRequest | UnloadAdapterRequest
+) -> AsyncIterator[asyncio.Task[AdapterAnswer]]:
+    """A worker has done it, and its beats do not say so yet."""
+    workers.beats, sign = False, "+" if isinstance(order, LoadAdapterRequest) else "-"
+    orders = plane.adapter_orders
+    giving = orders.load(order) if isinstance(order, LoadAdapterRequest) else orders.unload(order)
+    task = asyncio.create_task(giving)
+    await until(lambda: workers.of(OLD)[-1:] == [f"{sign}{order.name}"])
+    await until(lambda: SAYS_SO_AFTER_S in workers.waits_s)
+    assert not task.done()
+    async with asyncio.timeout(30):
+        yield task
+
+
+async def test_a_request_that_comes_right_after_the_answer_is_served() -> None:
+    """The beat comes after the worker's answer to the order."""
+    workers = PlayedWorkers(beats=False)
+    async with (
+        FakeDecodeWorker(answer_at_once=True) as decode,
+        running_plane(world=World(dialer=workers), worker_lease_s=1e6) as plane,
+    ):
+        worker = decode.member(version="1")
+        await plane.store.join(worker)
+        await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 1)
+
+        async def beat_after_the_answer() -> None:
+            await until(lambda: plane.adapter_orders._standing.of("one") is not None)
+            await until(lambda: bool(plane.adapter_orders._standing.of("one").done))  # type: ignore[union-attr]
+            await tells(plane, worker, DIGEST)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(beat_after_the_answer())
+            await plane.adapter_orders.load(LOAD)
+            assert plane.adapters.offered("one") == ONE
+            await collect(plane, structs.replace(request(), adapter=ONE))
+        assert [submit.adapter for submit in decode.submitted] == [DIGEST]
+
+
+@pytest.mark.parametrize(("order", "before"), [(LOAD, ""), (LOAD, OTHER), (UNLOAD, DIGEST)])
+async def test_an_order_is_answered_once_every_worker_that_has_done_it_says_so(
+    order: LoadAdapterRequest | UnloadAdapterRequest, before: str
+) -> None:
+    after = DIGEST if order is LOAD else ""
+    async with fleet() as (plane, workers):
+        await plane.store.join(THIRD)
+        for worker in (OLD, THIRD):
+            await tells(plane, worker, before)
+        async with ordered(plane, workers, order) as task:
+            await tells(plane, OLD, before)  # sent before it was done
+            await tells(plane, OLD, after)
+            done, _ = await asyncio.wait([task], timeout=0.05)
+            assert not done
+            await tells(plane, THIRD, after)
+            assert [each.digest for each in (await task).outcomes] == [after, after]
+
+
+@pytest.mark.parametrize("ends_with", ["a worker that leaves", "another order", "the router's end"])
+async def test_nobody_waits_for_a_beat_that_cannot_come(ends_with: str) -> None:
+    async with fleet() as (plane, workers), ordered(plane, workers, LOAD) as task:
+        if ends_with == "a worker that leaves":
+            await plane.store.leave(OLD.key)
+        elif ends_with == "another order":
+            await plane.adapter_orders.unload(UNLOAD)
+        else:
+            await plane.fleet.close()
+        with capture_logs() as lines:
+            assert [each.digest for each in (await task).outcomes] == [DIGEST]
+        assert lines == []
+
+
+async def test_a_worker_whose_beats_do_not_say_what_it_has_done_holds_an_order_up_for_a_while() -> (
+    None
+):
+    async with fleet() as (plane, workers), ordered(plane, workers, LOAD) as task:
+        workers.now_s = SAYS_SO_AFTER_S
+        with capture_logs() as lines:
+            assert [each.digest for each in (await task).outcomes] == [DIGEST]
+        assert [(line["name"], line["workers"]) for line in lines] == [("one", ["prefill-1"])]

@@ -67,7 +67,7 @@ async def test_a_worker_joins_beats_and_leaves_and_operators_see_it() -> None:
         [state] = view.members
         assert (state.member.worker_id, state.state) == ("prefill-1", "ready")
         assert (state.load.num_running, state.load.num_waiting) == (2, 1)
-        assert 0 <= state.beat_age_s < 5
+        assert 0 <= state.beat_age_s < 30
         draining = beat()
         draining.draining = True
         await stub.Beat(draining)

@@ -147,7 +147,7 @@ async def test_a_broken_stream_ends_every_request_at_once_and_the_session_comes_
         await worker.stop()
         for stream in streams:
             with pytest.raises(WorkerLost, match="decode-1"):
-                async with asyncio.timeout(2.0):
+                async with asyncio.timeout(20.0):
                     await stream.next()
         await until(lambda: not session.is_open)
         with pytest.raises(WorkerLost):

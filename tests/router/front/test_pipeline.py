@@ -298,7 +298,7 @@ async def test_the_last_visible_text_does_not_wait_for_the_sources_last_word() -
 
     pipeline = pipeline_over(Silent(never_sums_up))
     prepared = await pipeline.prepare(request(stop=(".",)))
-    async with aclosing(pipeline.stream(prepared)) as events, asyncio.timeout(2):
+    async with aclosing(pipeline.stream(prepared)) as events, asyncio.timeout(20):
         first = await anext(events)
         assert not isinstance(first, Completed)
         assert first.finish_reason is FinishReason.STOP

@@ -12,13 +12,13 @@ from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.kv_shape import KvShape
 from cluster.process.signals import StopRequests
-from cluster.supervisor.ports import claimed_port
 from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.router_process import RouterProcess
 from router.text_worker.in_process import InProcessText
 from router.vllm.introduction import FrontedModel
+from tests.free_ports import free_port
 from tests.router.front_fakes import byte_model, until
 from tests.router.picker.http_vllm import HttpVllm, http_vllm
 
@@ -42,7 +42,7 @@ async def behind(
 ) -> AsyncIterator[Behind]:
     async with AsyncExitStack() as opened:
         servers = [await opened.enter_async_context(http_vllm()) for _ in range(num_servers)]
-        port = claimed_port("127.0.0.1", 0, flag="--ext-proc-port")
+        port = free_port()
         named = ",".join(f"http://{server.address},role={role}" for server in servers)
         chosen = RouterOptions(
             port=0,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -133,10 +132,8 @@ async def test_nobody_is_waited_for_who_takes_a_connection_and_says_nothing() ->
         try:
             with capture_logs() as lines:
                 await until(lambda: bool(lines))
-            began_s = time.monotonic()
             with pytest.raises(StoreAway):
-                await store.ask(("PING",))
-            assert time.monotonic() - began_s < STRICT.call_s
+                store.ask(("PING",)).send(None)  # at its first step
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
