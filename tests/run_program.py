@@ -68,7 +68,7 @@ def _rest_of(process: subprocess.Popen[str]) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """With all below it: they are in the group of whoever runs the tests, and end with it too."""
+    """With all below it: they are in the group of whoever runs the tests, and end with that too."""
     with contextlib.suppress(psutil.NoSuchProcess):
         for each in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
