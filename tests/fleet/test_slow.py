@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 WORKERS = ("prefill-0", "prefill-1", "decode-0", "decode-1")
 PLANTED = "decode-1"
 STOPPED_S, RUNS_S, LEAST_RUNS_S = 0.3, 0.05, 0.01
-NUM_QUICK = 48
+NUM_QUICK = 40
 NUM_STRAY = 2
 """Of these, so many may be as late as those of the slow worker: machines are busy."""
-WANTED, MOST_ASKED = 12, 24
-"""Late ones of the slow worker: as many as a tail has at the least, and two; and requests in all
+WANTED, MOST_ASKED = 10, 20
+"""Late ones of the slow worker: as many as a tail has at the least; and requests in all
 until there are so many."""
 NUMBERS = count()
 

@@ -230,9 +230,12 @@ async def test_a_request_that_comes_right_after_the_answer_is_served() -> None:
         await plane.store.join(worker)
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 1)
 
+        def is_done() -> bool:
+            order = plane.adapter_orders._standing.of("one")
+            return order is not None and bool(order.done)
+
         async def beat_after_the_answer() -> None:
-            await until(lambda: plane.adapter_orders._standing.of("one") is not None)
-            await until(lambda: bool(plane.adapter_orders._standing.of("one").done))  # type: ignore[union-attr]
+            await until(is_done)
             await tells(plane, worker, DIGEST)
 
         async with asyncio.TaskGroup() as tasks:
