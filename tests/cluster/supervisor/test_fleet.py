@@ -318,7 +318,7 @@ def test_ports_that_are_claimed_together_are_all_different() -> None:
 
 
 def test_ports_that_are_named_are_claimed_before_the_system_gives_any() -> None:
-    asked = []
+    asked: list[str] = []
 
     class Heard(PortClaims):
         def claim(self, host: str, port: int, *, flag: str) -> int:
