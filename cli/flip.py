@@ -199,7 +199,7 @@ async def _carry_out(
 async def _grown(
     scaler: Scaler, plan: FlipPlan, request: FlipRequest, deadline: Deadline
 ) -> ScalePlan:
-    """One worker more, ready. Raises _NotGrown, ScaleRefused and SplitserveError."""
+    """One worker more, ready. Raises NotSettled, ScaleRefused and SplitserveError."""
     order = ScaleOrder(pool=plan.growing.pool, size=plan.growing.size)
     before = plan.growing.size_before
     words = (
@@ -218,6 +218,9 @@ async def _grown(
             await _give_back(scaler, replace(order, size=before, leaving=begun.starting))
         except ScaleRefused as refusal:
             raise NotSettled(f"{failure}; and not taken back: {refusal.message}") from refusal
+        except _UNANSWERED:
+            say(f"{failure}; whether that is taken back is not known")
+            raise
     say(f"{order.pool} is to have {before} again, as before; {plan.worker_id} stays")
     raise failure
 

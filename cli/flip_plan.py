@@ -67,7 +67,8 @@ class FlipPlan:
 async def planned(
     scaler: Scaler, request: FlipRequest, roles: Mapping[str, str] | None
 ) -> FlipPlan:
-    """Changes nothing. `roles`: see `flip`. Raises ScaleRefused."""
+    """Changes nothing. `roles`: see `flip`. Raises ScaleRefused, and OrderUnanswered or
+    SplitserveError where nobody answers."""
     pools = {state.name: state for state in await scaler.pools()}
     gaining = _gaining(request, pools)
     leaving = _leaving(request, gaining, pools, roles)

@@ -153,7 +153,7 @@ async def scale(
         if not (request.is_agreed or typer.confirm("go on?", err=True)):
             return ExitCode.FAILED
         for number, order in enumerate(orders):
-            with _told_what_is_done(plans[:number], order, request):
+            with _told_what_is_done(plans, number, request):
                 await scaler.scale(replace(order, skips_room=True))
     except ScaleRefused as refusal:
         is_for_nodes = refusal.reason is RefusalReason.GPUS and request.release
@@ -194,26 +194,39 @@ async def _judged(
 
 @contextmanager
 def _told_what_is_done(
-    done: Sequence[ScalePlan], order: ScaleOrder, request: ScaleRequest
+    plans: Sequence[ScalePlan], number: int, request: ScaleRequest
 ) -> Iterator[None]:
-    """Raises _DoneInPart where an order fails after others were begun; what stops this command is
-    told, and goes on."""
+    """Raises _DoneInPart where the order of that number fails after others were begun; what stops
+    this command is told, and goes on."""
     try:
         yield
     except (ScaleRefused, NotSettled, SplitserveError, asyncio.CancelledError) as failure:
-        if not done:
+        if not number:
             raise
-        begun = ", ".join(f"{plan.pool} from {plan.size_before} to {plan.size}" for plan in done)
-        left = list(request.sizes)[len(done) :]
-        remedy = request.command([f"{pool}={request.sizes[pool]}" for pool in left])
-        back = request.command([f"{plan.pool}={plan.size_before}" for plan in done])
-        what = f"begun: {begun}; {', '.join(left)} not"
-        remedy = f"{remedy}, to go on, or {back}, to take it back"
+        is_refused = isinstance(failure, ScaleRefused)
+        what = _how_pools_are(plans, number, is_refused=is_refused)
+        left = [plan.pool for plan in plans[number:]]
+        onward = request.command([f"{pool}={request.sizes[pool]}" for pool in left])
+        touched = plans[: number if is_refused else number + 1]
+        back = request.command([f"{plan.pool}={plan.size_before}" for plan in touched])
+        remedy = f"{onward}, to go on, or {back}, to take it back"
         if isinstance(failure, asyncio.CancelledError):
             complain(what, remedy=remedy)
             raise
         cause = failure.message if hasattr(failure, "message") else str(failure)
-        raise _DoneInPart(f"{what}: {order.pool} ({cause})", remedy) from failure
+        raise _DoneInPart(f"{what}: {plans[number].pool} ({cause})", remedy) from failure
+
+
+def _how_pools_are(plans: Sequence[ScalePlan], number: int, *, is_refused: bool) -> str:
+    """After the order of that number has failed; one that is no refusal may have begun."""
+    sizes = [f"{plan.pool} from {plan.size_before} to {plan.size}" for plan in plans]
+    parts = [f"begun: {', '.join(sizes[:number])}"]
+    if not is_refused:
+        parts.append(f"{sizes[number]} may have begun")
+    left = plans[number if is_refused else number + 1 :]
+    if left:
+        parts.append(f"{', '.join(plan.pool for plan in left)} not")
+    return "; ".join(parts)
 
 
 async def _orders(

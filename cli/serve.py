@@ -15,7 +15,6 @@ from cli.fleet_view import FleetView
 from cli.progress_view import ProgressView
 from cli.serve_run import ServeRun
 from cli.terminal import say
-from cluster.aside_options import AsideOptions
 from cluster.cache_heirs import CacheHeirs
 from cluster.config import RouterOptions, ServeOptions
 from cluster.dial.dialer import Dialer
@@ -186,28 +185,27 @@ def with_claimed_ports(options: ServeOptions) -> ServeOptions:
 
 
 def _with_claimed(options: ServeOptions, claims: PortClaims) -> RouterOptions:
-    router = options.router
-    port = claims.claim(router.host, router.port, flag="--port")
-    grpc_port = claims.claim(router.host, router.grpc_port, flag="--grpc-port")
-    fleet_port, aside = router.fleet_port, router.aside
-    if fleet_port is not None or needs_fleet_port(router):
+    router, aside, page = options.router, options.router.aside, options.router.page
+    wanted = {
+        "--port": (router.host, router.port),
+        "--grpc-port": (router.host, router.grpc_port),
+    }
+    if router.fleet_port is not None or needs_fleet_port(router):
         aside = dataclasses.replace(aside, fleet_host=fleet_host_of(options))
-        fleet_port = claims.claim(str(aside.fleet_host), fleet_port or 0, flag="--fleet-port")
+        wanted["--fleet-port"] = (str(aside.fleet_host), router.fleet_port or 0)
     if aside.fleet_metrics_port is not None:
-        aside = _with_metrics_port(aside, router.host, claims)
-    page = router.page
+        at = aside.fleet_host or router.host
+        wanted["--fleet-metrics-port"] = (at, aside.fleet_metrics_port)
     if page.page_port is not None:
-        page_port = claims.claim(page.page_host, page.page_port, flag="--page-port")
-        page = dataclasses.replace(page, page_port=page_port)
+        wanted["--page-port"] = (page.page_host, page.page_port)
+    ports = claims.claim_all(wanted)
     return dataclasses.replace(
-        router, port=port, grpc_port=grpc_port, fleet_port=fleet_port, aside=aside, page=page
-    )
-
-
-def _with_metrics_port(aside: AsideOptions, host: str, claims: PortClaims) -> AsideOptions:
-    at, port = aside.fleet_host or host, aside.fleet_metrics_port or 0
-    return dataclasses.replace(
-        aside, fleet_metrics_port=claims.claim(at, port, flag="--fleet-metrics-port")
+        router,
+        port=ports["--port"],
+        grpc_port=ports["--grpc-port"],
+        fleet_port=ports.get("--fleet-port"),
+        aside=dataclasses.replace(aside, fleet_metrics_port=ports.get("--fleet-metrics-port")),
+        page=dataclasses.replace(page, page_port=ports.get("--page-port")),
     )
 
 

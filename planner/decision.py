@@ -9,7 +9,7 @@
     one worker less is enough  shrinks by one, where that was so for long; first where one is wanted
                                that does not come
     a worker is held, or not   never shrinks: it might lose the one that serves, and keep the other
-    seen by any router
+    seen by any router         (unseen, where it has more than its most)
     else                       stays, and says why
 
 A line grows as long as too few workers serve it, and is there for a while after they are enough: so
@@ -55,6 +55,8 @@ class Stand(enum.StrEnum):
     """More are needed than it may have."""
     HELD = "held"
     """Less would be enough, and an operator holds a worker of it."""
+    UNSEEN = "unseen"
+    """It has more than it may, and a ready worker of it is not seen by any router."""
     AT_LEAST = "at_least"
     """Less would be enough, and it keeps as many."""
 
@@ -101,6 +103,8 @@ def decide(case: Case) -> PoolVerdict:
     if case.sight.num_held and _would_shrink(case):
         why = f"{in_words(case)}: less is enough, with {_held(case.sight)}"
         return PoolVerdict(Stand.HELD, why)
+    if not case.sight.is_seen:
+        return _unseen(case)
     if case.memory.calm_since_s is not None:
         return _calm(case)
     return PoolVerdict(Stand.STEADY, f"{in_words(case)}, which is near the target")
@@ -136,8 +140,26 @@ def _may_shrink(sight: RoleSight) -> bool:
 
 def _would_shrink(case: Case) -> bool:
     """If nobody were held."""
-    is_above = any(pool.num_wanted > limits.most for pool, limits in case.pools())
-    return is_above or one_less_is_enough(case.sight, case.rules)
+    return bool(_beyond_their_most(case)) or one_less_is_enough(case.sight, case.rules)
+
+
+def _unseen(case: Case) -> PoolVerdict:
+    """Not over; whether less would be enough nobody can tell."""
+    sight = case.sight
+    num_seen = max(0, sight.num_seen - sight.num_held)
+    stays = f"none is taken while routers know {num_seen} of {sight.num_ready} ready workers"
+    if beyond := _beyond_their_most(case):
+        return PoolVerdict(Stand.UNSEEN, f"{', '.join(beyond)}, and {stays}")
+    return PoolVerdict(Stand.STEADY, f"{in_words(case)}, and {stays}")
+
+
+def _beyond_their_most(case: Case) -> list[str]:
+    """Pools, each in words."""
+    return [
+        f"{pool.name} has {pool.num_wanted} and may have {limits.most} at most"
+        for pool, limits in case.pools()
+        if pool.num_wanted > limits.most
+    ]
 
 
 def _over(case: Case) -> PoolVerdict:

@@ -1,7 +1,8 @@
 """Ports for listeners that have to be told one.
 
 They are below those that a system gives to whoever asks for any (32768 and up on Linux): so none is
-lost to another listener or connection before its own listener is there, and none comes twice.
+lost to another listener or connection before its own listener is there. None comes twice in one
+process; two that test at once may meet, where they have begun within a few hundred of each other.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
 
@@ -27,6 +28,12 @@ class PortClaims:
         trace: TracebackType | None,
     ) -> None:
         self._held.close()
+
+    def claim_all(self, wanted: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+        """Ports by flag, of hosts and ports by flag. Those that are named come first: else the
+        system might give one of them for a 0. Raises ConfigError, see `claim`."""
+        named_first = sorted(wanted.items(), key=lambda each: each[1][1] == 0)
+        return {flag: self.claim(host, port, flag=flag) for flag, (host, port) in named_first}
 
     def claim(self, host: str, port: int, *, flag: str) -> int:
         """`port`, or a free one for 0. Raises ConfigError when somebody listens there already."""

@@ -149,8 +149,9 @@ class HttpWire:
 
 
 class _Connecting:
-    """The connection of one request, until the client has it: httpx has one limit for TCP and TLS,
-    and leaves a socket open whose request is cancelled in between."""
+    """A connection that one request makes, until that is answered: httpx has one limit for TCP and
+    TLS, and leaves a socket open whose request is cancelled before a byte of it is sent. What it
+    has closed by itself may be closed again."""
 
     def __init__(self, limit: asyncio.Timeout) -> None:
         """`limit`: of the request, which has none."""
@@ -166,15 +167,13 @@ class _Connecting:
         elif event == "connection.connect_tcp.complete":
             self._stream = info["return_value"]
             self._stop_timer()
-        elif event in ("connection.start_tls.complete", "http11.send_request_headers.started"):
-            self._stream = None
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop_timer()
-        if self._stream is not None:
+        if kind is not None and self._stream is not None:
             await self._stream.aclose()
 
     def _stop_timer(self) -> None:

@@ -157,6 +157,22 @@ async def test_what_cannot_be_taken_back_is_said_with_why_and_with_the_command(
     assert "splitserve scale decode=1" in said and "is to have 1 again" not in said
 
 
+async def test_a_way_back_that_nobody_answered_keeps_the_reason_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Silent(Crowded):
+        async def scale(self, order: ScaleOrder) -> ScalePlan:
+            if order.size == self.sizes["decode"] - 1:
+                raise OrderUnanswered("it may have begun")
+            return await super().scale(order)
+
+    scaler = Silent(most=4, problem="decode-1 did not start: no memory")
+    assert await flip(scaler, asking(), Heard(scaler), roles=ROLES) is ExitCode.FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "did not start: no memory; whether that is taken back is not known" in said
+    assert "it may have begun" in said and "splitserve scale decode=1" in said
+
+
 async def test_the_old_one_goes_first_where_that_is_asked_for() -> None:
     scaler = Crowded(most=4)
     heard = Heard(scaler)

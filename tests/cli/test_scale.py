@@ -137,20 +137,29 @@ class Later(PlayedScaler):
         return await super().scale(order)
 
 
-@pytest.mark.parametrize(
-    "failure", [ScaleRefused(RefusalReason.CHANGING, "on its way"), WorkerLost("gone")]
-)
 async def test_what_was_begun_before_a_refusal_is_said_with_how_to_go_on(
-    failure: Exception, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    scaler = Later(failure=failure)
+    scaler = Later(failure=ScaleRefused(RefusalReason.CHANGING, "on its way"))
     assert await scale(scaler, asking(prefill=2, decode=3)) is ExitCode.FAILED
     said = capsys.readouterr().err
     assert "begun: prefill from 1 to 2; decode not" in said
-    assert "splitserve scale decode=3, to go on, or splitserve scale prefill=1" in said
+    assert "splitserve scale decode=3, to go on, or splitserve scale prefill=1, to" in said
     assert "refused" not in said
-    only = Later(failure=ScaleRefused(RefusalReason.CHANGING, "on its way"))
-    assert await scale(only, asking(decode=3)) is ExitCode.REFUSED
+    assert await scale(Later(failure=scaler.failure), asking(decode=3)) is ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("failure", [OrderUnanswered("no answer"), WorkerLost("gone")])
+async def test_of_several_pools_the_one_that_may_have_begun_is_said_and_taken_back_as_well(
+    failure: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scaler = Later(sizes={"prefill": 1, "decode": 2, "encode": 1}, failure=failure)
+    assert await scale(scaler, asking(prefill=2, decode=3, encode=2)) is ExitCode.FAILED
+    said = capsys.readouterr().err
+    begun = "begun: prefill from 1 to 2; decode from 2 to 3 may have begun; encode not: decode ("
+    assert begun in said and "refused" not in said
+    back = "splitserve scale prefill=1 decode=2, to take it back"
+    assert f"splitserve scale decode=3 encode=2, to go on, or {back}" in said
 
 
 async def test_an_order_that_was_taken_and_not_answered_is_no_refusal(

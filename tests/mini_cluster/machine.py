@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -115,6 +116,8 @@ def running_cluster(
     containers, by default processes of this machine. Skips the test where this process may not
     make namespaces."""
     _skip_without_namespaces()
+    # A shell's jobs in the background ignore it, and so would a container that has not begun yet.
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     machine = Machine(folder, claims or {}, runtime or Processes(project_images()))
     with mini_cluster(folder, machine.logs) as cluster:
         cluster.wait_for(machine.start(cluster.server))

@@ -40,7 +40,7 @@ TABLE: list[tuple[str, RoleSight, float, Stand, int]] = [
     ("one is the least", sight(0.0, pool(wanted=1)), 900, Stand.STEADY, 0),
     ("under its least", sight(0.0, pool(wanted=0)), 0, Stand.GROWS, 1),
     ("over its most", sight(0.7, pool(wanted=9)), 0, Stand.SHRINKS, 8),
-    ("over its most, one not seen", sight(0.7, FULL_AND_ONE, num_seen=8), 0, Stand.STEADY, 0),
+    ("over its most, one not seen", sight(0.7, FULL_AND_ONE, num_seen=8), 0, Stand.UNSEEN, 0),
     ("over its most, and it starts", sight(0.7, pool(wanted=9, ready=8)), 0, Stand.STEADY, 0),
 ]
 
@@ -87,6 +87,14 @@ def test_a_held_worker_keeps_its_pool_from_shrinking_and_calm_begins_after_it() 
     memory = seen_for(900, held).after(sight(0.0, pool(wanted=3)), RULES, LONG_S + 5)
     free = decide(Case(sight(0.0, pool(wanted=3)), memory, LIMITS, RULES, LONG_S + 5))
     assert free.stand is Stand.WATCHED
+
+
+def test_a_pool_that_stays_since_a_worker_is_not_seen_says_so() -> None:
+    found = verdict(sight(0.7, FULL_AND_ONE, num_seen=8), 0)
+    assert found.why.startswith("prefill has 9 and may have 8 at most, and none is taken")
+    assert found.why.endswith("while routers know 8 of 9 ready workers")
+    low = verdict(sight(0.1, num_seen=1), 900).why
+    assert low.endswith("while routers know 1 of 2 ready workers") and "target" in low
 
 
 def test_of_two_pools_of_a_role_the_first_grows_first_and_the_last_shrinks_first() -> None:

@@ -24,8 +24,9 @@ from tests.cluster.scaling.played_kubernetes import (
 )
 
 _HEAD = """
-These say what they would do, ask (`--yes`: they do not), and do it; `--dry-run` says it alone. Exit
-codes as above, and 1 where it was not agreed to, or not reached in time.
+`scale`, `flip`, `drain`, `cordon`, `uncordon` and `rollout pause|resume|undo` say what they would
+do, ask (`--yes`: they do not), and do it; `--dry-run` says it alone. `adapters load` and `adapters
+unload` ask nothing, and have neither flag: they act at once.
 """
 _SHOWN = (
     ("scale", "prefill=2", "decode=1", "--dry-run"),

@@ -21,9 +21,11 @@ All commands of `splitserve`, in the chapters and the order of `splitserve --hel
 COMMAND --help` has every flag.
 
 A command that asks a fleet asks one router (`--grpc HOST:PORT`, by default `127.0.0.1:50051`, or a
-named fleet's: see "Named fleets") under the fleet's join token. `-o table|wide|json|yaml` is the
-form of the answer; `--watch` asks again every two seconds (`--interval`); `slow` and `cost` ask all
-routers that are named, with commas between them. Data goes to stdout, all else to stderr.
+named fleet's: see "Named fleets") under the fleet's join token; `slow` and `cost` ask all that are
+named, with commas between them. `chat` asks over HTTP as clients do (`--url`), and `--kubernetes`
+is for a release's API server. Where a command has it, `-o table|wide|json|yaml` is the form of its
+answer, and `--watch` asks again every two seconds (`--interval`). Data goes to stdout, all else to
+stderr.
 
 | exit code | of every command |
 |---|---|

@@ -24,6 +24,7 @@ from cluster.supervisor.fleet import (
     warning_of_shared_gpus,
 )
 from cluster.supervisor.ports import PortClaims, claimed_port
+from tests.free_ports import free_port
 
 
 def planned(**flags: object) -> dict[str, tuple[str, ...]]:
@@ -314,6 +315,22 @@ def test_ports_that_are_claimed_together_are_all_different() -> None:
     with PortClaims() as claims:
         ports = [claims.claim("127.0.0.1", 0, flag="--port") for _ in range(400)]
     assert len(set(ports)) == len(ports)
+
+
+def test_ports_that_are_named_are_claimed_before_the_system_gives_any() -> None:
+    asked: list[str] = []
+
+    class Heard(PortClaims):
+        def claim(self, host: str, port: int, *, flag: str) -> int:
+            asked.append(flag)
+            return super().claim(host, port, flag=flag)
+
+    named = free_port()
+    wanted = {"--port": 0, "--grpc-port": named, "--page-port": 0}
+    with Heard() as claims:
+        ports = claims.claim_all({flag: ("127.0.0.1", port) for flag, port in wanted.items()})
+    assert asked == ["--grpc-port", "--port", "--page-port"]
+    assert ports["--grpc-port"] == named and len(set(ports.values())) == 3
 
 
 def test_a_taken_port_is_an_error_that_names_port_holder_and_flag() -> None:

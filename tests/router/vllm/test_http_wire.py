@@ -53,6 +53,11 @@ class Raw:
             pass  # the client has broken off, with something unread or unsent
         self.gone.set()
 
+    async def left(self) -> None:
+        """Returns once the client has broken off."""
+        async with asyncio.timeout(30):
+            await self.gone.wait()
+
     async def close(self) -> None:
         for writer in self._open:
             writer.close()
@@ -94,10 +99,14 @@ def answering(status: str, body: bytes) -> Writes:
     return write
 
 
-def streaming(body: bytes, *, is_whole: bool = True) -> Writes:
+def streaming(body: bytes, *, is_whole: bool = True, is_open: bool = False) -> Writes:
+    """`is_open`: there is more to come."""
+
     async def write(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         writer.write(b"%x\r\n%s\r\n" % (len(body), body))
+        if is_open:
+            return
         if is_whole:
             writer.write(b"0\r\n\r\n")
         else:
@@ -159,24 +168,89 @@ async def test_a_server_that_has_no_time_for_tls_is_silent_as_one_that_has_none_
     None
 ):
     for scheme in ("http", "https"):
-        async with wired(nothing, scheme=scheme) as (wire, _):
+        async with wired(nothing, scheme=scheme) as (wire, raw):
             with pytest.raises(WorkerSilent, match="no whole answer"):
                 await wire.get("/health", timeout_s=NUMBERS_TIMEOUT_S)
+            await raw.left()
 
 
 async def test_a_request_waits_for_tls_no_longer_than_it_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_wire, "HANDSHAKE_TIMEOUT_S", 0.2)
-    async with wired(nothing, scheme="https") as (wire, _), asyncio.timeout(30):
+    async with wired(nothing, scheme="https") as (wire, raw), asyncio.timeout(30):
         with pytest.raises(WorkerSilent, match="began no TLS"):
             await wire.post("/v1/completions", {}, timeout_s=None)
+        await raw.left()
+
+
+def served_by(authority: trustme.CA) -> ssl.SSLContext:
+    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(shown)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("scheme", "step"),
+    [
+        ("http", "connection.connect_tcp.complete"),
+        ("https", "connection.connect_tcp.complete"),
+        ("https", "connection.start_tls.complete"),
+    ],
+)
+async def test_a_request_that_leaves_between_two_steps_of_its_connection_leaves_no_socket(
+    scheme: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hear = http_wire._Connecting.hear
+
+    async def leave(self: http_wire._Connecting, event: str, info: dict[str, Any]) -> None:
+        await hear(self, event, info)
+        task = asyncio.current_task()
+        if event == step and task is not None:
+            task.cancel()
+
+    monkeypatch.setattr(http_wire._Connecting, "hear", leave)
+    authority = trustme.CA()
+    shown = served_by(authority) if step.startswith("connection.start_tls") else None
+    async with wired(nothing, scheme=scheme, shown=shown, trusted=authority) as (wire, raw):
+        asked = asyncio.create_task(wire.get("/health", timeout_s=30.0))
+        await asyncio.wait([asked])
+        assert asked.cancelled()
+        await raw.left()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_connection_is_kept_after_an_answer_whatever_its_steps_are_called(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hear = http_wire._Connecting.hear
+
+    async def renamed(self: http_wire._Connecting, event: str, info: dict[str, Any]) -> None:
+        known = event.startswith("connection.connect_tcp.")
+        await hear(self, event if known else f"renamed.{event}", info)
+
+    monkeypatch.setattr(http_wire._Connecting, "hear", renamed)
+    is_begun = asyncio.Event()
+    first, _, rest = recorded.STREAM.partition(b"\n\n")
+
+    async def in_two(writer: asyncio.StreamWriter) -> None:
+        await streaming(first + b"\n\n", is_open=True)(writer)
+        await is_begun.wait()
+        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(rest), rest))
+
+    authority = trustme.CA()
+    shown = served_by(authority) if scheme == "https" else None
+    async with wired(in_two, scheme=scheme, shown=shown, trusted=authority) as (wire, raw):
+        async with aclosing(wire.stream("/v1/completions", {})) as pieces:
+            assert len(await anext(pieces)) == 1
+            is_begun.set()
+            events = [data async for each in pieces for data in each]
+        assert events[-1] == DONE and not raw.gone.is_set()
 
 
 async def test_over_https_the_servers_certificate_counts() -> None:
     authority, stranger = trustme.CA(), trustme.CA()
-    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(shown)
+    shown = served_by(authority)
     answers = answering("200 OK", recorded.VERSION)
     async with wired(answers, scheme="https", shown=shown, trusted=authority) as (wire, _):
         assert (await wire.get("/version", timeout_s=30.0)).body == recorded.VERSION
@@ -247,8 +321,7 @@ async def test_whoever_goes_breaks_the_connection() -> None:
     async with wired(streaming(first, is_whole=False)) as (wire, raw):
         async with aclosing(wire.stream("/v1/completions", {})) as pieces:
             assert len(await anext(pieces)) == 1
-        async with asyncio.timeout(30):
-            await raw.gone.wait()
+        await raw.left()
 
 
 async def test_a_good_answer_is_handed_on_whole() -> None:
