@@ -67,7 +67,9 @@ def test_a_header_shows_a_token_whatever_the_case_of_its_scheme(scheme: str) -> 
     assert bearer_of(f"{scheme} {OURS}") == bearer_of(f"{scheme}   {OURS} ") == OURS
 
 
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", OURS, f"Basic {OURS}", "Bearer\t"])
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", OURS, f"Basic {OURS}", "Bearer\t"]
+)
 def test_a_header_without_a_scheme_or_of_another_one_shows_none(header: str | None) -> None:
     assert bearer_of(header) == ""
 

@@ -196,9 +196,7 @@ async def test_a_stream_that_stands_still_with_all_others_is_held_against_its_wo
 
 
 @asynccontextmanager
-async def begun_at_one_of_two(
-    *, first_token_s: float, **options: int
-) -> AsyncIterator[Handed]:
+async def begun_at_one_of_two(*, first_token_s: float, **options: int) -> AsyncIterator[Handed]:
     """Both are silent, but for one token; the other worker is the block's."""
     workers = [FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1")]
     async with router(*workers, **options) as plane:
@@ -209,7 +207,7 @@ async def begun_at_one_of_two(
         yield plane, other, answer
 
 
-async def test_of_an_answer_that_moved_and_got_nothing_the_wait_at_its_last_worker_is_told() -> None:
+async def test_an_answer_that_moved_and_got_nothing_ends_with_the_wait_there() -> None:
     """The whole of it, from its arrival, is no limit that anybody has set."""
     async with begun_at_one_of_two(first_token_s=2.0) as (plane, second, answer):
         with pytest.raises(
