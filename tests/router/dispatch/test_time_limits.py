@@ -38,7 +38,7 @@ def test_a_clients_own_deadline_covers_everything_and_replaces_the_default():
     assert limits.after(1590.0).at_s == 1600.0
 
 
-def test_another_worker_has_as_long_for_its_first_token_and_the_clients_deadline_stays():
+def test_another_worker_has_as_long_for_its_first_token_and_a_clients_deadline_stays() -> None:
     now_s = [1000.0]
     times = DefaultTimes(first_token_s=300.0, between_tokens_s=20.0, clock=lambda: now_s[-1])
     limits, asked = times.limits(1000.0, None), times.limits(1000.0, 600.0)
