@@ -100,6 +100,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     uptime_s: float
     num_queued: int
     num_in_flight: int
+    """Those that run: they have a place, and none of them is among the queued."""
     members: list[MemberStatus]
     spares: list[MemberStatus]
     """Loaded, and unknown to the router but for what its supervisor tells."""

@@ -41,7 +41,7 @@ def show_status(address: str, *, output: str, check: bool) -> ExitCode:
 def _print_tables(fleet: FleetStatus) -> None:
     print(
         f"router {fleet.router}  up {_duration(fleet.uptime_s)}  version {fleet.version}  "
-        f"in flight {fleet.num_in_flight}  queued {fleet.num_queued}"
+        f"running {fleet.num_in_flight}  queued {fleet.num_queued}"
     )
     if fleet.given_up:
         print(f"given up while requests wait for long: {fleet.given_up}")
@@ -67,7 +67,7 @@ def _print_routers(routers: list[RouterStatus]) -> None:
     """Where several share a store; the first is the one that was asked."""
     if not routers:
         return
-    table = Table("ROUTER", "IN FLIGHT", "INDEX", "LOAD", "DISAGREES ABOUT")
+    table = Table("ROUTER", "RUNNING", "INDEX", "LOAD", "DISAGREES ABOUT")
     for each in routers:
         doubted = ", ".join(each.doubted) or "-"
         table.add(each.name, str(each.num_in_flight), each.index_digest, each.load_digest, doubted)

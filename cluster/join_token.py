@@ -33,6 +33,7 @@ less than one in 10^7 has fewer. gRPC ports bound no guesses."""
 JOIN_TOKEN_FILE = "join-token"
 """In the home folder."""
 _BYTES = 32
+_SCHEME = "bearer"
 _REMEDY = "make one with: openssl rand -hex 32"
 
 
@@ -60,6 +61,13 @@ def is_admitted(shown: str | bytes, tokens: Iterable[str]) -> bool:
     """True for one of them. Each is compared, in a time that tells nothing."""
     told = shown.encode(errors="replace") if isinstance(shown, str) else shown
     return any([hmac.compare_digest(told, token.encode()) for token in tokens])
+
+
+def bearer_of(authorization: str | None) -> str:
+    """What an HTTP header `Authorization: Bearer SECRET` shows, a join token or a client's key;
+    empty where there is none, or one of another scheme. The scheme may be in any case."""
+    scheme, _, secret = (authorization or "").strip().partition(" ")
+    return secret.strip() if scheme.lower() == _SCHEME else ""
 
 
 def operators_token() -> str | None:

@@ -74,8 +74,8 @@ def _adapter_routes(context: HttpContext, orders: AdapterOrders | None) -> list[
     if orders is None:
         return []
     bodies = AdapterBodies(orders)
-    endpoints = {LOAD_PATH: bodies.load, UNLOAD_PATH: bodies.unload}
+    endpoints, tokens = {LOAD_PATH: bodies.load, UNLOAD_PATH: bodies.unload}, admitted_tokens()
     return [
-        Route(path, AdapterEndpoint(context, admitted_tokens, order), methods=["POST"])
+        Route(path, AdapterEndpoint(context, tokens, order), methods=["POST"])
         for path, order in endpoints.items()
     ]

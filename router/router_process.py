@@ -77,7 +77,8 @@ class WorkerPlane(Protocol):
         ...
 
     def why_not_ready(self) -> str | None:
-        """None when a decode worker takes work; else what is missing."""
+        """None when somebody answers and the router knows what it has to know first, such as its
+        workers' caches; else what is missing."""
         ...
 
     def register(self, server: RpcServer, reader: PromptReader) -> None:

@@ -1,4 +1,4 @@
-"""The default store: a table in the router's own memory."""
+"""The list of workers: a table in the router's own memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_MEMBERS = 1024
 
 
 class MemoryMembership:
-    """A MembershipStore without dependencies; it lives and dies with its process."""
+    """The MembershipStore of every router; it lives and dies with its process."""
 
     def __init__(self, lease_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._lease_s = lease_s

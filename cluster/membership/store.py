@@ -1,11 +1,12 @@
-"""The fleet's list of workers: one interface for every store.
+"""The fleet's list of workers, as one router keeps it.
 
     join -> beat, beat, ... -> leave
                  '-- silence for the lease's length -> expired
     join with a new incarnation -> the old process is out (REPLACED), then the new one is in
     every word of how it is -> REPORTED: watchers learn loads and drains here, and nowhere else
 
-A store never raises for being away: it keeps the last view, and `members` answers from memory.
+Each router has a list of its own (`memory.py`), which its workers join and beat to: a store that
+is shared holds what routers tell each other, and never this.
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@ has no join token, `splitserve adapters` does it over the fleet's own port.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import msgspec
 
 from cluster.errors import InvalidRequest, NotAllowed, UnknownModel, WrongToken, from_code
-from cluster.join_token import is_admitted
+from cluster.join_token import bearer_of, is_admitted
 from protos.membership_pb2 import AdapterAnswer
 from protos.worker_pb2 import LoadAdapterRequest, UnloadAdapterRequest
 from router.api.generation_endpoint import HttpContext
@@ -21,8 +20,6 @@ from router.api.http.exchange import Exchange
 from router.api.reading.decode import decode
 from router.control.adapter_orders import AdapterOrders
 from router.front.body_account import HeldBody
-
-_BEARER: Final = "Bearer "
 
 
 class LoadBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,7 +57,7 @@ class AdapterEndpoint:
     def __init__(
         self,
         context: HttpContext,
-        tokens: Callable[[], tuple[str, ...]],
+        tokens: tuple[str, ...],
         order: Callable[[bytes], Awaitable[DoneBody]],
     ) -> None:
         """`tokens`: the fleet's; empty: it has none."""
@@ -68,21 +65,20 @@ class AdapterEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A stranger takes no place, and nothing of his body is read."""
-        self._check(header_of(scope, b"authorization") or "")
+        self._check(header_of(scope, b"authorization"))
         await self._context.serve(scope, receive, send, self._run)
 
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
         await exchange.reply(msgspec.json.encode(await self._order(body)))
 
-    def _check(self, authorization: str) -> None:
+    def _check(self, authorization: str | None) -> None:
         """Raises NotAllowed and WrongToken."""
-        tokens = self._tokens()
-        if not tokens:
+        if not self._tokens:
             raise NotAllowed(
                 "this fleet has no join token, so nobody may load adapters over HTTP; use "
                 "`splitserve adapters`"
             )
-        if not is_admitted(authorization.removeprefix(_BEARER), tokens):
+        if not is_admitted(bearer_of(authorization), self._tokens):
             raise WrongToken("adapters are loaded with the join token of the fleet")
 
 

@@ -39,7 +39,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         links: KvLinks,
         diary: Diary,
         lately: Lately,
-        admission: SeenLine,
+        lines: SeenLine,
         decisions: DecisionLog,
         work: Callable[[], Awaitable[fleet_watch_pb2.WorkResponse]],
         pressure: Callable[[], Iterable[PoolPressure]],
@@ -49,7 +49,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         self._links = links
         self._diary = diary
         self._lately = lately
-        self._admission = admission
+        self._lines = lines
         self._decisions = decisions
         self._work = work
         self._pressure = pressure
@@ -132,7 +132,7 @@ class FleetWatchService(fleet_watch_pb2_grpc.FleetWatchServicer):
         now = self._lately.now()
         return fleet_watch_pb2.LatelyResponse(
             window_s=now.window_s,
-            classes=_queues(self._admission),
+            classes=_queues(self._lines),
             num_in_flight=len(self._in_flight),
             num_finished=now.stages["ttft"].count,
             stages=[
@@ -182,8 +182,8 @@ def is_named(internal: str, asked: str) -> bool:
     return internal == asked or is_known_as(internal, asked)
 
 
-def _queues(admission: SeenLine) -> Sequence[fleet_watch_pb2.ClassQueue]:
-    queued = {each: sum(admission.queued_by_tenant(each).values()) for each in Priority}
+def _queues(lines: SeenLine) -> Sequence[fleet_watch_pb2.ClassQueue]:
+    queued = {each: sum(lines.queued_by_tenant(each).values()) for each in Priority}
     return [
         fleet_watch_pb2.ClassQueue(priority=each, num_queued=number)
         for each, number in queued.items()

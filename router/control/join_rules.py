@@ -63,9 +63,9 @@ class JoinRules:
         self._clock = clock
 
     def check(self, newcomer: Member, peer: str) -> None:
-        """Raises PairingMismatch for another model, IdTaken for an id in use, with both values, and
-        InvalidRequest for another engine, for addresses that are none from here, or none for those
-        whom it is to work with. `peer`: who asks, as gRPC names it."""
+        """Raises PairingMismatch for another tokenizer, or beside vLLM's servers, IdTaken for an id
+        in use, with both values, and InvalidRequest for another engine, for addresses that are none
+        from here, or none for those whom it is to work with. `peer`: who asks, as gRPC names it."""
         here = OwnMachine()
         _check_reach(newcomer, peer, here)
         _check_is_ours(newcomer)

@@ -65,7 +65,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         store: MembershipStore,
         fleet: Fleet,
         index: PrefixIndex,
-        admission: SeenLine,
+        lines: SeenLine,
         terms: JoinTerms,
         supervision: Supervision,
         *,
@@ -81,7 +81,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._store = store
         self._fleet = fleet
         self._index = index
-        self._admission = admission
+        self._lines = lines
         self._terms = terms
         self._settling = Settling(fleet, terms.max_pool_skew, clock)
         self._supervision = supervision
@@ -212,8 +212,8 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         """The router's view."""
         return membership_pb2.MembersResponse(
             members=self._member_states(),
-            num_queued=self._admission.num_queued,
-            num_in_flight=self._admission.num_running,
+            num_queued=self._lines.num_queued,
+            num_in_flight=self._lines.num_running,
             uptime_s=self._clock() - self._started_s,
             version=VERSION,
             spares=self._supervision.spares,

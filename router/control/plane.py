@@ -60,9 +60,9 @@ from router.vllm.vllm_fleet import VllmFleet
 class FleetPlane:
     """The WorkerPlane of `router.router_process`: workers join over gRPC, requests go to them.
 
-    `own` is the model that the router has loaded: workers with another one are refused. `on_loss`
-    hears when something ends without which the router is of no use. `world.chance` draws among
-    workers of nearly equal price.
+    `own` is the model that the router has loaded: workers with another tokenizer are refused, those
+    of other weights are not (see JoinRules). `on_loss` hears when something ends without which the
+    router is of no use. `world.chance` draws among workers of nearly equal price.
     """
 
     def __init__(
@@ -128,8 +128,9 @@ class FleetPlane:
         return None if self._vllm is None else Passing(self.source, self._sending, self._vllm)
 
     def why_not_ready(self) -> str | None:
-        """None when a decode worker takes work, and the workers' caches are known or have had
-        their time to become it; else what is missing."""
+        """None when somebody answers (a decode worker, or one that pools where no other has been),
+        and the workers' caches are known or have had their time to become it; else what is
+        missing."""
         return self._first_look.why_not_ready()
 
     def register(self, server: RpcServer, reader: PromptReader) -> None:

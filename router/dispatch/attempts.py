@@ -138,8 +138,9 @@ class Attempts:
 
     @property
     def waits_for_others(self) -> bool:
-        """True when the next worker may have to come first."""
-        return self._last_error is None or self._may_wait(self._last_error)
+        """True when the next worker may have to come first; asked once it was told to `failed`."""
+        assert self._last_error is not None
+        return self._may_wait(self._last_error)
 
     def computed_by(self, adapter: str) -> None:
         """By the adapter of that digest from now on."""

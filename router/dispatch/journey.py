@@ -294,7 +294,7 @@ class Journey:
 
     def _resume(self, worker: WorkerKey, cause: str) -> None:
         """A length that nobody asked for is what the first worker had room for."""
-        self.request = self._sent.going_on(self.choices.begun, self._limits.begun_again())
+        self.request = self._sent.going_on(self.choices.begun, self._limits.going_on())
         self.clock.interrupted()
         num_tokens = self.request.num_begun_tokens
         self.notes += (f"goes on after {num_tokens} tokens of {worker.worker_id}: {cause}",)

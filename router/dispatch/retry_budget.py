@@ -1,6 +1,7 @@
 """How many requests may be sent a second time, of all that a router has.
 
-    of the last ten seconds: 100, and one for five requests that began then or run now
+    of the last ten seconds: 100, or one for five requests that began then or run now, whichever
+    is more
 
 Where every worker answers with errors each request would come twice, and the load that made them
 fail would double. Who goes on because its worker is gone or stops is not counted: nobody does its

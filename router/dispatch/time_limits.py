@@ -38,6 +38,9 @@ class TimeLimits(msgspec.Struct, frozen=True, kw_only=True):
     between_tokens_s: float
     asked_s: float | None = None
     """The client's own deadline: covers everything, and takes the place of `first_token_s`."""
+    went_on_s: float | None = None
+    """When a worker went on with an answer of another's, on `clock`; `first_token_s` counts from
+    then on. None: none did."""
     clock: Clock = time.monotonic
 
     @property
@@ -53,7 +56,9 @@ class TimeLimits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def to_first_token(self) -> Deadline:
         """What bounds every wait before the first token."""
-        return self._after(self.first_token_s if self.asked_s is None else self.asked_s)
+        if self.asked_s is not None or self.went_on_s is None:
+            return self._after(self.first_token_s if self.asked_s is None else self.asked_s)
+        return Deadline(self.went_on_s + self.first_token_s, self.clock)
 
     def after(self, last_token_s: float | None) -> Deadline:
         """What bounds the wait for the next token; None: there is none yet."""
@@ -66,6 +71,10 @@ class TimeLimits(msgspec.Struct, frozen=True, kw_only=True):
         """As much time for the first token from now on; what the client asked for stays."""
         waited_s = self.clock() - self.arrived_s
         return msgspec.structs.replace(self, first_token_s=waited_s + self.first_token_s)
+
+    def going_on(self) -> TimeLimits:
+        """As `begun_again`, of an answer whose client has tokens of another worker."""
+        return msgspec.structs.replace(self, went_on_s=self.clock())
 
     def _after(self, seconds: float) -> Deadline:
         return Deadline(self.arrived_s + seconds, self.clock)
@@ -150,6 +159,11 @@ class ProgressWatch:
         if limits.client_is_late:
             return deadline_passed(limits.asked_s)
         late = NothingCame if self._stands() else DeadlineExceeded
+        if last_token_s is None and limits.went_on_s is not None:
+            return late(
+                f"no token came for {limits.first_token_s:g} s from the worker that the answer "
+                "went on with; raise --default-timeout-s, or add workers"
+            )
         if last_token_s is None:
             return late(
                 f"no token came within {limits.first_token_s:.4g} s; ask for more time "

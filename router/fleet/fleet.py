@@ -162,7 +162,7 @@ class Fleet:
         return item is not None and item.is_decode and not item.is_cut_off
 
     def is_cut_off(self, key: WorkerKey) -> bool:
-        """True when a process's session is not open; prefill workers have none."""
+        """See FleetMember.is_cut_off; of a process that is no member, False."""
         item = self._members.get(key)
         return item is not None and item.is_cut_off
 

@@ -199,7 +199,7 @@ class FleetMember:
 
     @property
     def is_cut_off(self) -> bool:
-        """True for a decode worker without an open session."""
+        """True where its session is not open; prefill workers that pool nothing have none."""
         return self.session is not None and not self.session.is_open
 
     @property

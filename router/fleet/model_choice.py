@@ -26,11 +26,6 @@ class ModelChoice:
     def __init__(self) -> None:
         self._chosen: str | None = None
 
-    @property
-    def chosen(self) -> str | None:
-        """Digest of the model that had the last requests; None: there was only one."""
-        return self._chosen
-
     def of(
         self, candidates: list[FleetMember], everybody: Iterable[FleetMember]
     ) -> list[FleetMember]:

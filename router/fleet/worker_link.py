@@ -1,10 +1,11 @@
-"""What the dispatcher needs of a decode worker, whatever engine it is and whatever it speaks.
+"""What the dispatcher needs of a worker that answers, whatever its engine and whatever it speaks.
 
     adapter.link(member) -> link: not open -> open <-> not open -> closed
                                      submit -> RequestStream -> tokens, then one end
 
-Our own workers are linked over gRPC (`worker_session.py`); other engines have an adapter each,
-which says of a member whether it is one of its own. Above a link nobody knows which engine answers.
+Our own workers are linked over gRPC: decode workers (`worker_session.py`), and prefill workers that
+pool (`pooling_link.py`). Other engines have an adapter each, which says of a member whether it is
+one of its own. Above a link nobody knows which engine answers.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ NOBODY_HEARS = LinkEvents()
 
 
 class WorkerLink(Protocol):
-    """The way to one decode worker process. All calls from the event loop, `close` once."""
+    """The way to one worker process that answers. All calls from the event loop, `close` once."""
 
     @property
     def is_open(self) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from cluster.errors import Unauthenticated
-from cluster.join_token import JOIN_TOKEN, is_admitted
-
-_SCHEME = "bearer "
+from cluster.join_token import JOIN_TOKEN, bearer_of, is_admitted
 
 
 class OperatorsPages:
@@ -19,12 +17,7 @@ class OperatorsPages:
 
     def are_open_to(self, authorization: str | None) -> bool:
         """`authorization`: the header's value, "Bearer TOKEN"."""
-        if not self._is_shut:
-            return True
-        if authorization is None:
-            return False
-        is_bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
-        return is_bearer and is_admitted(authorization[len(_SCHEME) :].strip(), self._tokens)
+        return not self._is_shut or is_admitted(bearer_of(authorization), self._tokens)
 
     def check(self, authorization: str | None) -> None:
         """Raises Unauthenticated."""

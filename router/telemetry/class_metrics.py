@@ -85,7 +85,8 @@ class ClassMetrics:
         self._gave_way.labels(priority).inc()
 
     def refused(self, priority: Priority, error: NotReady) -> None:
-        """By the router, before anything was spent."""
+        """The client was told to come again: at the door, or after its worker had begun, where no
+        other could take what was left."""
         self._refusals.labels(priority, status_of(error).code).inc()
         self.num_refused += 1
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from cluster.deadline import Clock, Sleep
 from cluster.errors import ConfigError, Unauthenticated
+from cluster.join_token import bearer_of
 from cluster.logs import get_logger
 from router.tenants.account import Account
 from router.tenants.api_key import KeyRecord, digest_of, id_of
@@ -26,7 +27,6 @@ from router.tenants.tenant import ANYBODY, Tenant
 LOOK_INTERVAL_S = 1.0
 """So soon a key that was made or revoked is known."""
 _NOBODYS_DIGEST = digest_of("")
-_SCHEME = "bearer"
 _log = get_logger("router.keys")
 
 
@@ -84,7 +84,7 @@ class KnownKeys:
 
     def let_in(self, authorization: str | None) -> Tenant:
         """See Keyring. What it takes does not tell how much of a key was right."""
-        key = _key_in(authorization)
+        key = bearer_of(authorization)
         entry = self._entries.get(id_of(key))
         digest = _NOBODYS_DIGEST if entry is None else entry.record.digest
         is_right = hmac.compare_digest(digest_of(key), digest)
@@ -141,11 +141,6 @@ class FileKeyring:
             return
         self._known.take(keys)
         _log.info("the file of API keys has changed", num_keys=len(keys))
-
-
-def _key_in(authorization: str | None) -> str:
-    scheme, _, key = (authorization or "").strip().partition(" ")
-    return key.strip() if scheme.lower() == _SCHEME else ""
 
 
 def _refusal(key: str) -> str:

@@ -130,7 +130,7 @@ def test_the_table_has_a_line_for_the_router_and_one_for_each_worker(fleet: Fake
     done = cli("status", "--grpc", fleet.address)
     assert (done.returncode, done.stderr) == (0, "")
     router, heading, decode, prefill = done.stdout.splitlines()
-    assert router.startswith(f"router {fleet.address}") and "in flight 4  queued 3" in router
+    assert router.startswith(f"router {fleet.address}") and "running 4  queued 3" in router
     assert heading.split()[:4] == ["WORKER", "ROLE", "STATE", "ROUTER"]
     assert decode.split()[:4] == ["decode-0", "decode", "draining", "ready"]
     assert prefill.startswith("prefill-0")

@@ -18,7 +18,7 @@ from cluster.deadline import Deadline
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import ConfigError, WrongToken
 from cluster.join_guard import join_guards
-from cluster.join_token import JOIN_TOKEN, fleets_token, operators_token, own_token
+from cluster.join_token import JOIN_TOKEN, bearer_of, fleets_token, operators_token, own_token
 from cluster.rpc import RpcServer, open_channel
 from protos import (
     handoff_pb2,
@@ -60,6 +60,18 @@ def test_of_many_that_make_it_at_once_all_have_the_same(home: Path) -> None:
         thread.join()
     assert len(made) == 16 and len(set(made)) == 1
     assert [each.name for each in home.iterdir()] == ["join-token"]
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", " Bearer "])
+def test_a_header_shows_a_token_whatever_the_case_of_its_scheme(scheme: str) -> None:
+    assert bearer_of(f"{scheme} {OURS}") == bearer_of(f"{scheme}   {OURS} ") == OURS
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", OURS, f"Basic {OURS}", "Bearer\t"]
+)
+def test_a_header_without_a_scheme_or_of_another_one_shows_none(header: str | None) -> None:
+    assert bearer_of(header) == ""
 
 
 def test_the_variable_wins_over_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:

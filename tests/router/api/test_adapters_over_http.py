@@ -128,7 +128,10 @@ TOKENS = ("secret-token-of-the-fleet", "the-next-token-of-the-fleet")
         (TOKENS, "Bearer sk-a-clients-key", WrongToken),
         (TOKENS, "Bearer secret-token-of-the-flee", WrongToken),
         (TOKENS, "Bearer secret-token-of-the-fleet", None),
+        (TOKENS, "secret-token-of-the-fleet", WrongToken),
+        (TOKENS, "Basic secret-token-of-the-fleet", WrongToken),
         (TOKENS, "Bearer the-next-token-of-the-fleet", None),
+        (TOKENS, "bearer  the-next-token-of-the-fleet ", None),
     ],
 )
 async def test_the_join_token_alone_opens_and_of_a_stranger_nothing_is_read(
@@ -143,7 +146,7 @@ async def test_the_join_token_alone_opens_and_of_a_stranger_nothing_is_read(
     async def nothing(*_: Any) -> None:
         raise AssertionError("a stranger's body was read, or answered here")
 
-    endpoint = AdapterEndpoint(Context(), lambda: tokens, None)  # type: ignore[arg-type]
+    endpoint = AdapterEndpoint(Context(), tokens, None)  # type: ignore[arg-type]
     scope = {"type": "http", "headers": [(b"authorization", shown.encode())]}
     if error is None:
         await endpoint(scope, nothing, nothing)  # type: ignore[arg-type]

@@ -195,6 +195,41 @@ async def test_a_stream_that_stands_still_with_all_others_is_held_against_its_wo
         assert is_blamed(plane, worker)
 
 
+@asynccontextmanager
+async def begun_at_one_of_two(*, first_token_s: float, **options: int) -> AsyncIterator[Handed]:
+    """Both are silent, but for one token; the other worker is the block's."""
+    workers = [FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1")]
+    async with router(*workers, **options) as plane:
+        answer = asyncio.create_task(collect(plane, waiting(first_token_s=first_token_s)))
+        await until(lambda: any(worker.submitted for worker in workers))
+        other, had = sorted(workers, key=lambda worker: len(worker.submitted))
+        had.send(tokens_frame("r1", 5))
+        yield plane, other, answer
+
+
+async def test_an_answer_that_moved_and_got_nothing_ends_with_the_wait_there() -> None:
+    """The whole of it, from its arrival, is no limit that anybody has set."""
+    async with begun_at_one_of_two(first_token_s=2.0) as (plane, second, answer):
+        with pytest.raises(
+            DeadlineExceeded,
+            match=r"no token came for 2 s from the worker that the answer went on with; raise "
+            "--default-timeout-s",
+        ):
+            await answer
+        [submit] = second.submitted
+        assert [list(begun.token_ids) for begun in submit.resume] == [[5]]
+        assert outcome(plane, "deadline_exceeded") == 1
+
+
+async def test_where_answers_may_not_go_on_one_whose_worker_stands_ends_with_the_deadline() -> None:
+    options = {"continue_streams": False}
+    async with begun_at_one_of_two(first_token_s=PATIENT_S, **options) as (plane, other, answer):
+        with pytest.raises(DeadlineExceeded, match="no token came for 0.15 s"):
+            await answer
+        assert not other.submitted
+        assert outcome(plane, "deadline_exceeded") == 1
+
+
 Progress = Callable[[int], Frame]
 
 

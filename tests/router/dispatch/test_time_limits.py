@@ -38,6 +38,18 @@ def test_a_clients_own_deadline_covers_everything_and_replaces_the_default():
     assert limits.after(1590.0).at_s == 1600.0
 
 
+def test_another_worker_has_as_long_for_its_first_token_and_a_clients_deadline_stays() -> None:
+    now_s = [1000.0]
+    times = DefaultTimes(first_token_s=300.0, between_tokens_s=20.0, clock=lambda: now_s[-1])
+    limits, asked = times.limits(1000.0, None), times.limits(1000.0, 600.0)
+    now_s.append(1500.0)
+    for again in (limits.begun_again(), limits.going_on()):
+        assert again.after(None).at_s == 1800.0
+        assert again.after(1790.0).at_s == 1810.0
+    for again in (asked.begun_again(), asked.going_on()):
+        assert again.after(None).at_s == again.whole.at_s == 1600.0
+
+
 async def test_a_stream_that_goes_on_outlives_the_limit_to_its_first_token():
     worker = FakeDecodeWorker()
     async with router(worker) as plane:
