@@ -1,8 +1,9 @@
 """How one process of a fleet reaches another: the seam under every gRPC client.
 
     Dialer -- membership     --> MembershipLink   worker to router: join, beat, leave
-           -- operator       --> OperatorLink     operator to router or worker: what is, and why
-           -- supervisor     --> SupervisorLink   supervisor to router or worker: who serves
+           -- operator       --> OperatorLink     operator to router: what is, and why
+           -- supervisor     --> SupervisorLink   supervisor to router: who serves
+           -- worker_admin   --> WorkerAdminLink  to a worker, from those two: its word, its orders
            -- session        --> SessionLink      router to decode worker: one stream, both ways
            -- prefill_worker --> PrefillLink      decode to prefill worker: handshake, leases
            -- pooling        --> PoolLink         router to prefill worker: embeddings, scores
@@ -115,11 +116,10 @@ class MembershipLink(Protocol):
 
 
 class OperatorLink(Protocol):
-    """To a router, or to a worker (status alone). Every call fails with DeadlineExceeded after
-    `timeout_s`."""
+    """To a router. Every call fails with DeadlineExceeded after `timeout_s`."""
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
-        """A router's view of its fleet."""
+        """Its view of its fleet."""
 
     async def scale(
         self, order: membership_pb2.ScaleOrder, *, timeout_s: float
@@ -136,25 +136,15 @@ class OperatorLink(Protocol):
     ) -> membership_pb2.HandOnAnswer:
         """Has other workers take over what one has cached."""
 
-    async def load_adapter(
-        self, request: worker_pb2.LoadAdapterRequest, *, timeout_s: float
-    ) -> worker_pb2.LoadAdapterResponse:
-        """Of a worker: gives a name to an adapter of its folder."""
-
-    async def unload_adapter(
-        self, request: worker_pb2.UnloadAdapterRequest, *, timeout_s: float
-    ) -> worker_pb2.UnloadAdapterResponse:
-        """Of a worker: nothing has that name any more."""
-
     async def order_load(
         self, request: worker_pb2.LoadAdapterRequest, *, timeout_s: float
     ) -> membership_pb2.AdapterAnswer:
-        """Of a router: it has all of its workers load it."""
+        """Has all of its workers give a name to an adapter of their folders."""
 
     async def order_unload(
         self, request: worker_pb2.UnloadAdapterRequest, *, timeout_s: float
     ) -> membership_pb2.AdapterAnswer:
-        """Of a router: it has all of its workers let go of it."""
+        """Has all of its workers let go of what has that name."""
 
     async def explain(
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
@@ -201,20 +191,15 @@ class OperatorLink(Protocol):
     async def planned(self, word: fleet_watch_pb2.PlannerWord, *, timeout_s: float) -> None:
         """Makes what a planner has decided an event of the router."""
 
-    async def status(
-        self, request: worker_pb2.StatusRequest, *, timeout_s: float
-    ) -> worker_pb2.StatusResponse:
-        """Of a worker: its own word."""
-
     async def worker_status(
         self, request: router_admin_pb2.WorkerStatusRequest, *, timeout_s: float
     ) -> worker_pb2.StatusResponse:
-        """Of a router: a worker's own word."""
+        """The own word of one of its workers, which it asks."""
 
     async def try_pair(
         self, request: router_admin_pb2.TryPairRequest, *, timeout_s: float
     ) -> router_admin_pb2.PairTrial:
-        """Of a router: how a prompt went over a pair of workers."""
+        """How a prompt went over a pair of workers."""
 
     async def metrics(self, *, timeout_s: float) -> str:
         """A router's numbers, as Prometheus reads them."""
@@ -223,18 +208,39 @@ class OperatorLink(Protocol):
         """Idempotent."""
 
 
-class SupervisorLink(Protocol):
-    """To a router (report) or a spare worker (promote). Every call fails with DeadlineExceeded
-    after `timeout_s`."""
+class WorkerAdminLink(Protocol):
+    """To one worker. Every call fails with DeadlineExceeded after `timeout_s`."""
+
+    async def status(
+        self, request: worker_pb2.StatusRequest, *, timeout_s: float
+    ) -> worker_pb2.StatusResponse:
+        """Its own word."""
+
+    async def load_adapter(
+        self, request: worker_pb2.LoadAdapterRequest, *, timeout_s: float
+    ) -> worker_pb2.LoadAdapterResponse:
+        """Gives a name to an adapter of its folder. Raises AdapterRefused where it may not."""
+
+    async def unload_adapter(
+        self, request: worker_pb2.UnloadAdapterRequest, *, timeout_s: float
+    ) -> worker_pb2.UnloadAdapterResponse:
+        """Nothing has that name any more."""
 
     async def promote(self, *, timeout_s: float) -> None:
-        """Returns once the worker takes requests and is about to join its router. Raises Draining
-        or NotReady where it cannot."""
+        """Of a spare worker: returns once it takes requests and is about to join its router. Raises
+        Draining or NotReady where it cannot."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
+class SupervisorLink(Protocol):
+    """To a router. Every call fails with DeadlineExceeded after `timeout_s`."""
 
     async def report(
         self, report: membership_pb2.SupervisorReport, *, timeout_s: float
     ) -> membership_pb2.SupervisorReportTaken:
-        """What the router shows its operators; it replies with what they order."""
+        """What it shows its operators; it replies with what they order."""
 
     async def hand_on(
         self, order: membership_pb2.HandOnOrder, *, timeout_s: float
@@ -265,6 +271,9 @@ class Dialer(Protocol):
 
     def operator(self, address: str) -> OperatorLink:
         """For whoever looks at a fleet."""
+
+    def worker_admin(self, address: str) -> WorkerAdminLink:
+        """For a router, or a supervisor."""
 
     def supervisor(self, address: str) -> SupervisorLink:
         """For whoever keeps a fleet alive."""

@@ -17,9 +17,11 @@ from cluster.dial.dialer import (
     PrefixCacheLink,
     SessionLink,
     SupervisorLink,
+    WorkerAdminLink,
 )
 from cluster.dial.operator_link import GrpcOperatorLink
 from cluster.dial.way import FleetWay, TypedCalls
+from cluster.dial.worker_admin_link import GrpcWorkerAdminLink
 from cluster.errors import WorkerLost
 from cluster.join_token import own_token
 from protos import (
@@ -63,6 +65,10 @@ class GrpcDialer(Dialer):
         """See Dialer."""
         return GrpcOperatorLink(address, self._way)
 
+    def worker_admin(self, address: str) -> WorkerAdminLink:
+        """See Dialer."""
+        return GrpcWorkerAdminLink(address, self._way)
+
     def supervisor(self, address: str) -> SupervisorLink:
         """See Dialer."""
         return _GrpcSupervisorLink(address, self._way)
@@ -72,13 +78,13 @@ class _GrpcPrefillStream(PrefillStream):
     def __init__(
         self,
         call: grpc.aio.UnaryStreamCall[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
-        typed: TypedCalls,
+        calls: TypedCalls,
     ) -> None:
         self._call = call
-        self._typed = typed
+        self._calls = calls
 
     async def next(self) -> handoff_pb2.PrefillEvent | None:
-        with self._typed:
+        with self._calls:
             event = await self._call.read()
         return event if isinstance(event, handoff_pb2.PrefillEvent) else None
 
@@ -88,23 +94,19 @@ class _GrpcPrefillStream(PrefillStream):
 
 class _GrpcPrefillLink(PrefillLink):
     def __init__(self, address: str, way: FleetWay) -> None:
-        self._typed = TypedCalls(address, way)
+        self._calls = TypedCalls(address, way)
         self._channel = way.open(address)
         self._stub = handoff_pb2_grpc.PrefillWorkerStub(self._channel)
 
     async def shake_hands(
         self, request: handoff_pb2.HandshakeRequest, *, timeout_s: float
     ) -> handoff_pb2.HandshakeResponse:
-        with self._typed:
-            reply: handoff_pb2.HandshakeResponse = await self._stub.Handshake(
-                request, timeout=timeout_s
-            )
-        return reply
+        return await self._calls.ask(self._stub.Handshake, request, timeout_s)
 
     def prefill(self, request: handoff_pb2.PrefillRequest, deadline: Deadline) -> PrefillStream:
         timeout_s = None if math.isinf(deadline.at_s) else deadline.remaining_s
         call = self._stub.Prefill(request, timeout=timeout_s)
-        return _GrpcPrefillStream(call, self._typed)
+        return _GrpcPrefillStream(call, self._calls)
 
     async def lost(self) -> None:
         while (state := self._channel.get_state()) is grpc.ChannelConnectivity.READY:
@@ -116,7 +118,7 @@ class _GrpcPrefillLink(PrefillLink):
 
 class _GrpcPoolLink(PoolLink):
     def __init__(self, address: str, way: FleetWay) -> None:
-        self._typed = TypedCalls(address, way)
+        self._calls = TypedCalls(address, way)
         self._channel = way.open(address)
         self._stub = handoff_pb2_grpc.PrefillWorkerStub(self._channel)
 
@@ -124,9 +126,7 @@ class _GrpcPoolLink(PoolLink):
         self, request: handoff_pb2.PoolRequest, deadline: Deadline
     ) -> handoff_pb2.PoolResponse:
         timeout_s = None if math.isinf(deadline.at_s) else deadline.remaining_s
-        with self._typed:
-            reply: handoff_pb2.PoolResponse = await self._stub.Pool(request, timeout=timeout_s)
-        return reply
+        return await self._calls.ask(self._stub.Pool, request, timeout_s)
 
     async def close(self) -> None:
         await self._channel.close()
@@ -134,25 +134,19 @@ class _GrpcPoolLink(PoolLink):
 
 class _GrpcPrefixCacheLink(PrefixCacheLink):
     def __init__(self, address: str, way: FleetWay) -> None:
-        self._typed = TypedCalls(address, way)
+        self._calls = TypedCalls(address, way)
         self._channel = way.open(address)
         self._stub = worker_pb2_grpc.PrefixCacheStub(self._channel)
 
     async def hand_on(
         self, request: worker_pb2.HandOnRequest, *, timeout_s: float
     ) -> worker_pb2.HandOnReport:
-        with self._typed:
-            report: worker_pb2.HandOnReport = await self._stub.HandOn(request, timeout=timeout_s)
-        return report
+        return await self._calls.ask(self._stub.HandOn, request, timeout_s)
 
     async def take_over(
         self, request: worker_pb2.TakeOverRequest, *, timeout_s: float
     ) -> worker_pb2.TakeOverReport:
-        with self._typed:
-            report: worker_pb2.TakeOverReport = await self._stub.TakeOver(
-                request, timeout=timeout_s
-            )
-        return report
+        return await self._calls.ask(self._stub.TakeOver, request, timeout_s)
 
     async def close(self) -> None:
         await self._channel.close()
@@ -160,18 +154,18 @@ class _GrpcPrefixCacheLink(PrefixCacheLink):
 
 class _GrpcSessionLink(SessionLink):
     def __init__(self, address: str, way: FleetWay) -> None:
-        self._typed = TypedCalls(address, way)
+        self._calls = TypedCalls(address, way)
         self._channel = way.open(address)
         self._call = worker_pb2_grpc.DecodeWorkerStub(self._channel).Session()
 
     async def read(self) -> worker_pb2.WorkerFrame | None:
-        with self._typed:
+        with self._calls:
             frame = await self._call.read()
         return frame if isinstance(frame, worker_pb2.WorkerFrame) else None
 
     async def write(self, message: worker_pb2.RouterMessage) -> None:
         try:
-            with self._typed:
+            with self._calls:
                 await self._call.write(message)
         except WorkerLost:
             if self._call.done():
@@ -185,27 +179,22 @@ class _GrpcSessionLink(SessionLink):
 
 class _GrpcMembershipLink(MembershipLink):
     def __init__(self, address: str, way: FleetWay) -> None:
-        self._typed = TypedCalls(address, way)
+        self._calls = TypedCalls(address, way)
         self._channel = way.open(address)
         self._stub = membership_pb2_grpc.MembershipStub(self._channel)
 
     async def join(
         self, request: membership_pb2.JoinRequest, *, timeout_s: float
     ) -> membership_pb2.JoinResponse:
-        with self._typed:
-            reply: membership_pb2.JoinResponse = await self._stub.Join(request, timeout=timeout_s)
-        return reply
+        return await self._calls.ask(self._stub.Join, request, timeout_s)
 
     async def beat(
         self, request: membership_pb2.BeatRequest, *, timeout_s: float
     ) -> membership_pb2.BeatResponse:
-        with self._typed:
-            reply: membership_pb2.BeatResponse = await self._stub.Beat(request, timeout=timeout_s)
-        return reply
+        return await self._calls.ask(self._stub.Beat, request, timeout_s)
 
     async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
-        with self._typed:
-            await self._stub.Leave(request, timeout=timeout_s)
+        await self._calls.ask(self._stub.Leave, request, timeout_s)
 
     async def close(self) -> None:
         await self._channel.close()
@@ -213,31 +202,19 @@ class _GrpcMembershipLink(MembershipLink):
 
 class _GrpcSupervisorLink(SupervisorLink):
     def __init__(self, address: str, way: FleetWay) -> None:
-        self._typed = TypedCalls(address, way)
+        self._calls = TypedCalls(address, way)
         self._channel = way.open(address)
-
-    async def promote(self, *, timeout_s: float) -> None:
-        stub = worker_pb2_grpc.WorkerAdminStub(self._channel)
-        with self._typed:
-            await stub.Promote(worker_pb2.PromoteRequest(), timeout=timeout_s)
+        self._stub = membership_pb2_grpc.MembershipStub(self._channel)
 
     async def report(
         self, report: membership_pb2.SupervisorReport, *, timeout_s: float
     ) -> membership_pb2.SupervisorReportTaken:
-        stub = membership_pb2_grpc.MembershipStub(self._channel)
-        with self._typed:
-            reply: membership_pb2.SupervisorReportTaken = await stub.Supervised(
-                report, timeout=timeout_s
-            )
-        return reply
+        return await self._calls.ask(self._stub.Supervised, report, timeout_s)
 
     async def hand_on(
         self, order: membership_pb2.HandOnOrder, *, timeout_s: float
     ) -> membership_pb2.HandOnAnswer:
-        stub = membership_pb2_grpc.MembershipStub(self._channel)
-        with self._typed:
-            reply: membership_pb2.HandOnAnswer = await stub.HandOnCache(order, timeout=timeout_s)
-        return reply
+        return await self._calls.ask(self._stub.HandOnCache, order, timeout_s)
 
     async def close(self) -> None:
         await self._channel.close()

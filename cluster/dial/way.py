@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.rpc import error_of, open_channel
 from cluster.tls.channels import SecureChannels
 from cluster.tls.faults import tls_fault
 from cluster.tls.fleet import FLEET_NAME, fleet_certificates
+
+Reply = TypeVar("Reply")
 
 
 class FleetWay:
@@ -48,6 +53,13 @@ class TypedCalls(AbstractContextManager[None]):
     def __init__(self, address: str, way: FleetWay) -> None:
         self._address = address
         self._way = way
+
+    async def ask(
+        self, method: Callable[..., Awaitable[Reply]], request: Message, timeout_s: float | None
+    ) -> Reply:
+        """One message, and its one reply. `method`: of a stub; `timeout_s`: None for no limit."""
+        with self:
+            return await method(request, timeout=timeout_s)
 
     def __exit__(
         self,

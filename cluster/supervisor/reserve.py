@@ -102,7 +102,7 @@ class Reserve:
             self._told(Promoted(worker.name))
 
     async def _ask(self, worker: WarmWorker) -> None:
-        link = self._dialer().supervisor(worker.address)
+        link = self._dialer().worker_admin(worker.address)
         try:
             await link.promote(timeout_s=PROMOTE_TIMEOUT_S)
         finally:

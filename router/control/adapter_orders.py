@@ -12,7 +12,7 @@ import asyncio
 from functools import partial
 
 from cluster.adapter import check_name
-from cluster.dial.dialer import OperatorLink
+from cluster.dial.dialer import WorkerAdminLink
 from cluster.errors import AdapterRefused, InvalidRequest, SplitserveError, status_of
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
@@ -108,7 +108,7 @@ class AdapterOrders:
         ]
 
     async def _tell(self, item: FleetMember, order: StandingOrder) -> AdapterOutcome:
-        link = self._world.dialer.operator(own_address(item.member))
+        link = self._world.dialer.worker_admin(own_address(item.member))
         try:
             outcome = AdapterOutcome(digest=await _carry_out(link, order.request))
         except SplitserveError as error:
@@ -168,7 +168,7 @@ def _digest_at(item: FleetMember, name: str) -> str:
     return next((adapter.digest for adapter in adapters if adapter.name == name), "")
 
 
-async def _carry_out(link: OperatorLink, request: AdapterOrder) -> str:
+async def _carry_out(link: WorkerAdminLink, request: AdapterOrder) -> str:
     """The digest that the name stands for then; empty: for none."""
     if isinstance(request, LoadAdapterRequest):
         return (await link.load_adapter(request, timeout_s=LOAD_TIMEOUT_S)).digest

@@ -42,7 +42,7 @@ class FleetRelay:
     async def status(self, asked: WorkerStatusRequest) -> StatusResponse:
         """Raises InvalidRequest for a worker that is not known or not ours, and what asking it
         raises."""
-        link = self._dialer.operator(self._address_of(asked.worker_id))
+        link = self._dialer.worker_admin(self._address_of(asked.worker_id))
         try:
             request = StatusRequest(check_invariants=asked.check_invariants)
             return await link.status(request, timeout_s=STATUS_TIMEOUT_S)

@@ -32,7 +32,7 @@ from router.dispatch.running_places import RunningPlaces
 from router.dispatch.turned_away import queue_full, too_late
 from router.fairness.line import Line, Ticket
 from router.fairness.shares import Bill, Shares
-from router.fleet.held_room import HeldRoom
+from router.fleet.room_part import RoomPart
 from router.tenants.priority import NUM_LEVELS, Priority
 
 
@@ -91,8 +91,8 @@ class Admission:
             raise DeadlineExceeded("the deadline had passed when the request was queued")
         if not self._line.num_waiting:
             self.pricings.renew()
-            if (hold := self._places.room_for(asked, self.wait_s)) is not None:
-                return self._served_at_once(asked, hold)
+            if (part := self._places.room_for(asked, self.wait_s)) is not None:
+                return self._served_at_once(asked, part)
             self._pace.waits()
             self._next_look.within(self._room.free_in_s, self.pricings.ready_in_s)
         return await self._wait(asked)
@@ -109,13 +109,13 @@ class Admission:
         finally:
             self._is_looking = False
 
-    def serve(self, waiter: InLine, hold: HeldRoom | None) -> bool:
+    def serve(self, waiter: InLine, part: RoomPart | None) -> bool:
         """See LineOwner."""
-        if hold is None:
+        if part is None:
             waiter.asked.arrival.lacked = self._places.lacks
             self._next_look.within(self._room.free_in_s, self.pricings.ready_in_s)
             return False
-        lease = self._lease(waiter.asked, hold, lambda: self._line.serve(waiter))
+        lease = self._lease(waiter.asked, part, lambda: self._line.serve(waiter))
         self._search.let_go(waiter)
         self._pace.granted(self.num_running)
         waiter.place.set_result(lease)
@@ -126,7 +126,7 @@ class Admission:
         self._line.remove(waiter)
         self._search.let_go(waiter)
 
-    def _lease(self, asked: Asked, hold: HeldRoom, serve: Callable[[], None]) -> AdmissionLease:
+    def _lease(self, asked: Asked, part: RoomPart, serve: Callable[[], None]) -> AdmissionLease:
         """After `serve`: its tenant is charged from the level on which that set it. Where one of
         these fails, nothing is held."""
         try:
@@ -134,13 +134,13 @@ class Admission:
             shares = self._line.shares_of(asked.priority.level)
             bill = asked.bill or Bill(shares, asked.tenant, asked.weight, asked.need.prompt_tokens)
         except BaseException:
-            hold.release()
+            part.release()
             self._room.is_used()
             raise
         self._places.granted()
-        return AdmissionLease(self, hold, bill)
+        return AdmissionLease(self, part, bill)
 
-    def _served_at_once(self, asked: Asked, hold: HeldRoom) -> AdmissionLease:
+    def _served_at_once(self, asked: Asked, part: RoomPart) -> AdmissionLease:
         shares = self._line.shares_of(asked.priority.level)
 
         def serve() -> None:
@@ -148,7 +148,7 @@ class Admission:
             shares.served(asked.tenant)
             self._pace.granted_at_once(self.num_running)
 
-        return self._lease(asked, hold, serve)
+        return self._lease(asked, part, serve)
 
     async def _wait(self, asked: Asked) -> AdmissionLease:
         waiter = InLine.of(asked)

@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Protocol
 
 from router.fairness.shares import Bill
-from router.fleet.held_room import HeldRoom
 from router.fleet.prompt_turns import Turn
+from router.fleet.room_part import RoomPart
 
 
 class PlaceOwner(Protocol):
@@ -29,13 +29,13 @@ class PlaceOwner(Protocol):
 class AdmissionLease:
     """One running request's place; released once, by whoever finishes it."""
 
-    __slots__ = ("_admission", "_is_used", "_turn", "bill", "hold")
+    __slots__ = ("_admission", "_is_used", "_turn", "bill", "part")
 
-    def __init__(self, admission: PlaceOwner, hold: HeldRoom, bill: Bill) -> None:
+    def __init__(self, admission: PlaceOwner, part: RoomPart, bill: Bill) -> None:
         self._admission: PlaceOwner | None = admission
         self._turn: Turn | None = None
         self._is_used = False
-        self.hold = hold
+        self.part = part
         """Its part of a worker."""
         self.bill = bill
         """What its tenant pays."""
@@ -52,19 +52,19 @@ class AdmissionLease:
         self._turn = turn
         self._use()
 
-    def goes_over(self, hold: HeldRoom | None, turn: Turn | None) -> None:
+    def goes_over(self, part: RoomPart | None, turn: Turn | None) -> None:
         """Another worker has its request, and a part for it already, which is the lease's from now
         on."""
-        if hold is not None and self._admission is not None:
-            self.hold.release()
-            self.hold, hold = hold, None
-        if hold is not None:
-            hold.release()
+        if part is not None and self._admission is not None:
+            self.part.release()
+            self.part, part = part, None
+        if part is not None:
+            part.release()
         self.goes_to(turn)
 
     def computed(self) -> None:
         """Its prompt is: another one may be. Idempotent."""
-        self.hold.computed()
+        self.part.computed()
         if self._turn is not None:
             self._turn.over()
         if self._admission is not None:
@@ -75,7 +75,7 @@ class AdmissionLease:
         self._use()
         admission, self._admission = self._admission, None
         if admission is not None:
-            self.hold.release()
+            self.part.release()
             if self._turn is not None:
                 self._turn.over()
             admission.lease_released()

@@ -186,7 +186,7 @@ class Dispatcher:
             await self._fleet.wait_for_decode(request.limits.to_first_token, request.pooling)
             if request.adapter is not None:
                 request = await in_newest_version(journey, self._fleet, self._adapters)
-            decision = self._desk.decide(request, attempts.excluded, journey.hold)
+            decision = self._desk.decide(request, attempts.excluded, journey.part)
         except (ContextTooLong, NoWorker) as error:  # where it has been it was right
             raise attempts.last_error or error from None
         decision.notes += journey.notes

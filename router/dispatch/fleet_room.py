@@ -14,10 +14,10 @@ from router.dispatch.asked import Asked
 from router.dispatch.kept_worker import KeptWorker
 from router.dispatch.spread_turns import SpreadTurns
 from router.fleet.fleet import Fleet
-from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
 from router.fleet.need import NOTHING, Need
-from router.fleet.worker_room import RoomPart
+from router.fleet.room_part import RoomPart
+from router.fleet.worker_room import CountedPart
 
 
 class Lack(enum.StrEnum):
@@ -44,7 +44,7 @@ class Room(Protocol):
         """Whom a worker is kept for."""
         ...
 
-    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:
+    def take(self, asked: Asked, line_ms: float) -> RoomPart | None:
         """A part of it; None: not now. `line_ms`: how long the line is."""
         ...
 
@@ -60,7 +60,7 @@ class Room(Protocol):
         """Once for each part: its request is at its workers, or goes nowhere."""
         ...
 
-    def in_vain(self, need: Need) -> frozenset[RoomPart]:
+    def in_vain(self, need: Need) -> frozenset[CountedPart]:
         """Parts that make no room for it: their workers have that already."""
         ...
 
@@ -72,9 +72,9 @@ class Unreserved:
     free_in_s: float | None = None
     kept_for: Asked | None = None
 
-    def take(self, asked: Asked, line_ms: float) -> HeldRoom:
-        """Holds nothing, wherever it moves."""
-        return HeldRoom(NOTHING, None)
+    def take(self, asked: Asked, line_ms: float) -> RoomPart:
+        """Of nothing, wherever it moves."""
+        return RoomPart(NOTHING, None)
 
     def keep_for(self, asked: Asked) -> None:
         """Nobody lacks room."""
@@ -85,8 +85,8 @@ class Unreserved:
     def is_used(self) -> None:
         """Nothing was counted."""
 
-    def in_vain(self, need: Need) -> frozenset[RoomPart]:
-        """Nothing was held."""
+    def in_vain(self, need: Need) -> frozenset[CountedPart]:
+        """Nothing was reserved."""
         return frozenset()
 
 
@@ -116,22 +116,22 @@ class FleetRoom:
         """See Room."""
         return None if self._kept is None else self._kept.asked
 
-    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:
+    def take(self, asked: Asked, line_ms: float) -> RoomPart | None:
         """See Room. Where all rest, they are judged as if none did; where no decode worker is there
-        it holds nothing: the request waits for one elsewhere."""
+        it is a part of none: the request waits for one elsewhere."""
         self.free_in_s = None
         self.lacks = Lack.PLACES
         self._spread.asks(asked)
-        if self._kept is not None and not self._kept.stands:
+        if self._kept is not None and not self._kept.is_of_use:
             self._kept = None
         trusted = (item for item in self._decode if item.takes_work and item.cooldown.admits)
-        hold = self._part_of(trusted, asked, line_ms)
-        if hold is None and self.lacks is Lack.PLACES:  # nobody was there
+        part = self._part_of(trusted, asked, line_ms)
+        if part is None and self.lacks is Lack.PLACES:  # nobody was there
             open_ones = (item for item in self._decode if item.takes_work)
-            hold = self._part_of(open_ones, asked, line_ms)
-        if hold is None and self.lacks is Lack.PLACES:
-            hold = self._granted(asked.need, None)
-        return hold
+            part = self._part_of(open_ones, asked, line_ms)
+        if part is None and self.lacks is Lack.PLACES:
+            part = self._granted(asked.need, None)
+        return part
 
     def keep_for(self, asked: Asked) -> None:
         """See Room. Whose worker is kept already has it until it waits no longer, or one of a
@@ -149,14 +149,14 @@ class FleetRoom:
         """See Room."""
         self._num_granted -= 1
 
-    def in_vain(self, need: Need) -> frozenset[RoomPart]:
+    def in_vain(self, need: Need) -> frozenset[CountedPart]:
         """See Room."""
         roomy = (item.room for item in self._decode if item.room.has(need))
-        return frozenset().union(*(room.holds for room in roomy))
+        return frozenset().union(*(room.parts for room in roomy))
 
     def _part_of(
         self, items: Iterable[FleetMember], asked: Asked, line_ms: float
-    ) -> HeldRoom | None:
+    ) -> RoomPart | None:
         """Of the first that has room; None: says what they lack, or nothing where none is there."""
         for item in items:
             cached_tokens = self._lets_in(item, asked)
@@ -167,9 +167,9 @@ class FleetRoom:
                 return None
             if self._kept is not None:
                 self._kept.passed(asked, item)
-            hold = self._granted(asked.need, item, cached_tokens)
-            hold.is_local = not has_turn
-            return hold
+            part = self._granted(asked.need, item, cached_tokens)
+            part.is_local = not has_turn
+            return part
         return None
 
     def _lets_in(self, item: FleetMember, asked: Asked) -> int | None:
@@ -194,9 +194,9 @@ class FleetRoom:
         if self.lacks in (Lack.PLACES, Lack.SEATS):
             self.lacks = lack
 
-    def _granted(self, need: Need, item: FleetMember | None, cached_tokens: int = 0) -> HeldRoom:
+    def _granted(self, need: Need, item: FleetMember | None, cached_tokens: int = 0) -> RoomPart:
         self._num_granted += 1
-        return HeldRoom(need, None if item is None else item.room, cached_tokens)
+        return RoomPart(need, None if item is None else item.room, cached_tokens)
 
     def _has_turn(self, asked: Asked) -> bool:
         """Each that is granted takes the turn of one worker that wants a prompt. Else says what it

@@ -18,8 +18,8 @@ from router.dispatch.running_request import RunFollower, RunningRequest
 from router.dispatch.sending import Sending
 from router.dispatch.stream import RoutedRequest
 from router.dispatch.tied import Attempt, Tied
-from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
+from router.fleet.room_part import RoomPart
 from router.telemetry.decisions import Decision
 
 LEAST_LATE_S = 0.05
@@ -75,7 +75,7 @@ class Hedging:
         if not journey.attempts.may_hedge:
             return None
         request = journey.another_attempt()
-        without = self._without_spare(request, journey.hold)
+        without = self._without_spare(request, journey.part)
         excluded = journey.attempts.excluded | without | {first.computing}
         try:
             decision = self._with.desk.decide(request, excluded)
@@ -85,17 +85,17 @@ class Hedging:
             attempt = self._send(request, decision, ear)
         except SplitserveError:  # nobody else takes it, or is there no more
             return None
-        attempt.hold = journey.hold.beside(item.room, decision.cached_at(decision.route.decode))
-        if journey.hold.takes_turns and (other := self._with.fleet.find(decision.computing)):
+        attempt.part = journey.part.beside(item.room, decision.cached_at(decision.route.decode))
+        if journey.part.takes_turns and (other := self._with.fleet.find(decision.computing)):
             prefill_ms = decision.route.chosen.cost.prefill_ms
             attempt.turn = other.prompts.give(prefill_ms, request.tenant)
         self._note_sent(journey, attempt)
         return attempt
 
-    def _without_spare(self, request: RoutedRequest, hold: HeldRoom) -> frozenset[WorkerKey]:
+    def _without_spare(self, request: RoutedRequest, part: RoomPart) -> frozenset[WorkerKey]:
         """Decode workers that are no place for it: the price is the best of the others."""
         members = self._with.fleet.open(Role.DECODE)
-        return frozenset(item.key for item in members if not _has_spare(item, request, hold))
+        return frozenset(item.key for item in members if not _has_spare(item, request, part))
 
     def _note_sent(self, journey: Journey, attempt: Attempt) -> None:
         self._with.metrics.hedges.inc()
@@ -106,7 +106,7 @@ class Hedging:
         journey.note(note)
 
 
-def _has_spare(item: FleetMember, request: RoutedRequest, hold: HeldRoom) -> bool:
+def _has_spare(item: FleetMember, request: RoutedRequest, part: RoomPart) -> bool:
     """True where a second attempt keeps nobody else waiting, as the worker says and as was promised
     of it. One that is cold, or not trusted, helps nobody who is late already."""
     load, limit = item.load, item.member.max_num_seqs
@@ -116,4 +116,4 @@ def _has_spare(item: FleetMember, request: RoutedRequest, hold: HeldRoom) -> boo
     has_seats = not limit or num_seqs <= limit
     has_blocks = item.free_tokens is None or tokens <= item.free_tokens
     is_well = item.cooldown.is_trusted and item.has_room
-    return has_seats and has_blocks and is_well and item.room.has(hold.need)
+    return has_seats and has_blocks and is_well and item.room.has(part.need)

@@ -26,9 +26,9 @@ from router.dispatch.running_request import RunningRequest
 from router.dispatch.stream import ChoiceTokens, FirstPart, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import NothingCame
 from router.fairness.shares import Bill
-from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
 from router.fleet.prompt_turns import Turn
+from router.fleet.room_part import RoomPart
 from router.fleet.stage import RequestStage
 from router.telemetry.decisions import Decision
 from router.tenants.priority import Priority
@@ -52,7 +52,7 @@ class Journey:
         self.attempts = attempts
         self.clock = clock
         self._place = place
-        place.hold.makes(lambda: choices.num_relayed_tokens)
+        place.part.makes(lambda: choices.num_relayed_tokens)
         self._evacuation = others.evacuation
         self._preemption = others.preemption
         self._limits = request.limits
@@ -127,9 +127,9 @@ class Journey:
         return self.choices.longest_tokens - self.first_sent.num_begun_tokens
 
     @property
-    def hold(self) -> HeldRoom:
+    def part(self) -> RoomPart:
         """Its part of a worker's room."""
-        return self._place.hold
+        return self._place.part
 
     def goes_to(
         self, decision: Decision, worker: FleetMember | None, computing: FleetMember | None
@@ -139,19 +139,19 @@ class Journey:
         self.attempts.sent(decision.route.decode)
         if self._place.is_held:
             cached_tokens = decision.cached_at(decision.route.decode)
-            self.hold.move(None if worker is None else worker.room, cached_tokens)
+            self.part.move(None if worker is None else worker.room, cached_tokens)
             turn = None
-            if computing is not None and self.hold.takes_turns:
+            if computing is not None and self.part.takes_turns:
                 prefill_ms = decision.route.chosen.cost.prefill_ms
                 turn = computing.prompts.give(prefill_ms, self.request.tenant)
             self._place.goes_to(turn)
         self._prompt_charge.expect(self.bill, decision)
         self._decision = decision
 
-    def goes_over(self, decision: Decision, hold: HeldRoom | None, turn: Turn | None) -> None:
+    def goes_over(self, decision: Decision, part: RoomPart | None, turn: Turn | None) -> None:
         """To workers that have another attempt already, and so a part for it."""
         self.clock.dispatched()
-        self._place.goes_over(hold, turn)
+        self._place.goes_over(part, turn)
         self._decision = decision
 
     def note(self, words: str) -> None:
@@ -243,7 +243,7 @@ class Journey:
     def comes_again(self, place: AdmissionLease) -> None:
         """It has another place, after it gave way."""
         self._place = place
-        place.hold.makes(lambda: self.choices.num_relayed_tokens)
+        place.part.makes(lambda: self.choices.num_relayed_tokens)
         self.request = self.another_attempt()
 
     def another_attempt(self) -> RoutedRequest:

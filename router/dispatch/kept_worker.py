@@ -37,7 +37,7 @@ class KeptWorker:
         self._num_passed = 0
 
     @property
-    def stands(self) -> bool:
+    def is_of_use(self) -> bool:
         """False where it takes no work any more: it is kept in vain."""
         return self._item.takes_work
 
@@ -80,7 +80,7 @@ class KeptWorker:
 def free_in_ms(item: FleetMember, need: Need) -> float:
     """Until it has room for that need, by what is expected of its answers."""
     ended_ms, ended = 0.0, Need(num_seqs=0)
-    rests = [(_takes_ms(item, hold.rest), hold.whole) for hold in item.room.holds]
+    rests = [(_takes_ms(item, part.rest), part.whole) for part in item.room.parts]
     for rest_ms, whole in sorted(rests, key=itemgetter(0)):
         if item.room.would_have(need, ended):
             break

@@ -19,11 +19,11 @@ from router.dispatch.fleet_room import Lack, Room
 from router.dispatch.in_line import InLine
 from router.dispatch.running_places import RunningPlaces
 from router.fairness.line import Line
-from router.fleet.held_room import HeldRoom
+from router.fleet.room_part import RoomPart
 
 MAX_BEHIND = 32
 """That are asked at a look whether they fit where the first in line does not: some 2 us each."""
-RoomFor = Callable[[Asked, float], HeldRoom | None]
+RoomFor = Callable[[Asked, float], RoomPart | None]
 """See RunningPlaces."""
 
 
@@ -35,7 +35,7 @@ class LineOwner(Protocol):
         """How long the line is."""
         ...
 
-    def serve(self, waiter: InLine, hold: HeldRoom | None) -> bool:
+    def serve(self, waiter: InLine, part: RoomPart | None) -> bool:
         """False where it has none: there is no room for it now."""
         ...
 

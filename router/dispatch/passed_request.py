@@ -208,10 +208,10 @@ class PassedRequest:
 
     def _take_place(self, workers: ChosenWorkers) -> None:
         place, decision = self._place, self.decision
-        place.hold.makes(lambda: self._num_made)
-        place.hold.move(workers.decode.room, self.expected_cached)
+        place.part.makes(lambda: self._num_made)
+        place.part.move(workers.decode.room, self.expected_cached)
         prefill_ms, turn = decision.route.chosen.cost.prefill_ms, None
-        if place.hold.takes_turns:
+        if place.part.takes_turns:
             turn = workers.computing.prompts.give(prefill_ms, self.request.tenant)
         place.goes_to(turn)
         computed, cached = decision.expected_work

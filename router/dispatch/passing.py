@@ -54,7 +54,7 @@ class Passing:
             able = self._able(among)
             if apart := self._apart_in(able):
                 request = replace(request, apart_at=apart)
-            decision = self._with.desk.decide(request, self._all_but(able), place.hold)
+            decision = self._with.desk.decide(request, self._all_but(able), place.part)
             server = self._vllm.server_of(decision.route.decode)
             if server is None:
                 raise WorkerLost(f"{decision.route.decode.worker_id} left; try again")

@@ -17,7 +17,7 @@ from typing import Protocol
 from cluster.errors import SplitserveError
 from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import Lack, Room
-from router.fleet.held_room import HeldRoom
+from router.fleet.room_part import RoomPart
 from router.tenants.priority import NUM_LEVELS, Priority
 
 MAX_LOOKED_AT = 16
@@ -42,7 +42,7 @@ class Preemptible(Protocol):
         """Its class."""
 
     @property
-    def hold(self) -> HeldRoom:
+    def part(self) -> RoomPart:
         """Its part of a worker's room."""
 
     def may_give_way(self) -> bool:
@@ -74,15 +74,15 @@ class Preemption:
         self._waiting[request.priority.level].pop(request.request_id, None)
 
     def room_for(
-        self, asked: Asked, room: Room, *, is_full: bool, look: Callable[[], HeldRoom | None]
-    ) -> HeldRoom | None:
+        self, asked: Asked, room: Room, *, is_full: bool, look: Callable[[], RoomPart | None]
+    ) -> RoomPart | None:
         """What `look`, which asks `room`, finds when others have given way; None: they would not
         make enough. `is_full`: the router's own places are taken, so that any of them would do."""
         while (request := self._next(asked, room, is_full)) is not None:
             self.remove(request)
             request.give_way(asked.priority)
-            if (hold := look()) is not None or room.lacks not in MADE_BY_LEAVING:
-                return hold
+            if (part := look()) is not None or room.lacks not in MADE_BY_LEAVING:
+                return part
             is_full = False
         return None
 
@@ -92,7 +92,7 @@ class Preemption:
             for request in islice(reversed(waiting.values()), MAX_LOOKED_AT):
                 if not request.may_give_way():  # it may have become old since it was added
                     continue
-                hold = request.hold
-                if is_full or (hold not in in_vain and hold.makes_room_for(asked.need)):
+                part = request.part
+                if is_full or (part not in in_vain and part.makes_room_for(asked.need)):
                     return request
         return None

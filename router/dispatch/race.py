@@ -42,9 +42,9 @@ class Race(Racing):
     def goes_over(self, attempt: Attempt) -> None:
         """See Racing. The time that the first attempt had counts as queueing."""
         journey, decision = self._journey, attempt.decision
-        hold, attempt.hold = attempt.hold, None
+        part, attempt.part = attempt.part, None
         journey.attempts.goes_on_at(attempt.worker)
-        journey.goes_over(decision, hold, attempt.turn)
+        journey.goes_over(decision, part, attempt.turn)
         journey.run_by(attempt.run, attempt.request)
         decision.notes += (
             *journey.notes,

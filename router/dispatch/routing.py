@@ -14,8 +14,8 @@ from router.dispatch.fleet_room import free_in_ms
 from router.dispatch.room import cut_to, with_room
 from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import Fleet
-from router.fleet.held_room import HeldRoom
 from router.fleet.member import FleetMember
+from router.fleet.room_part import RoomPart
 from router.index.prefix_index import PrefixIndex, PrefixMatches
 from router.pricing.estimates import Estimates, link_bytes_per_s
 from router.pricing.policy import choose_route
@@ -46,19 +46,19 @@ class RoutingDesk:
         self._allows_local = allows_local
 
     def decide(
-        self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None = None
+        self, request: RoutedRequest, excluded: frozenset[WorkerKey], part: RoomPart | None = None
     ) -> Decision:
-        """The route of a request, avoiding `excluded` workers, and those that `hold` does not fit
+        """The route of a request, avoiding `excluded` workers, and those that `part` does not fit
         in where it fits in others. Of a prompt that is pooled the route's decode worker is the
         prefill worker that answers.
 
         Raises ContextTooLong when it fits in no worker that answers, NoWorker when none takes it
         now.
         """
-        decode = self._decode_members(request, excluded, hold)
-        reason = _why_alone(request, hold)
-        prefill = [] if reason else self._prefill_members(request, excluded, hold)
-        if hold is not None and not prefill:
+        decode = self._decode_members(request, excluded, part)
+        reason = _why_alone(request, part)
+        prefill = [] if reason else self._prefill_members(request, excluded, part)
+        if part is not None and not prefill:
             decode = _in_turn(decode)
         view = self._view(request, decode, prefill)
         route = choose_route(view)
@@ -94,7 +94,7 @@ class RoutingDesk:
         return request if item is None else cut_to(request, item)
 
     def _prefill_members(
-        self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None
+        self, request: RoutedRequest, excluded: frozenset[WorkerKey], part: RoomPart | None
     ) -> list[FleetMember]:
         """Where the request has its turn: of those that want a prompt now, if there are any."""
         able = [
@@ -104,10 +104,10 @@ class RoutingDesk:
         ]
         if request.adapter is not None:
             able = [item for item in able if item.has_adapter(request.adapter.digest)]
-        return _warm(able if hold is None else [i for i in able if free_in_ms(i) == 0.0] or able)
+        return _warm(able if part is None else [i for i in able if free_in_ms(i) == 0.0] or able)
 
     def _decode_members(
-        self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None
+        self, request: RoutedRequest, excluded: frozenset[WorkerKey], part: RoomPart | None
     ) -> list[FleetMember]:
         role, pooling = request.answering, request.pooling
         ready = self._fleet.ready(role, without=excluded, pooling=pooling)
@@ -131,8 +131,8 @@ class RoutingDesk:
                 "shorten the prompt or ask for fewer tokens",
                 param="max_tokens",
             )
-        if hold is not None:
-            able = [item for item in able if hold.fits(item.room)] or able
+        if part is not None:
+            able = [item for item in able if part.fits(item.room)] or able
         return _warm(able)
 
     def _open(self, request: RoutedRequest) -> list[FleetMember]:
@@ -217,11 +217,11 @@ def _why_none(request: RoutedRequest) -> str:
     return f"no {role} worker that takes new work has the adapter {request.adapter.name}"
 
 
-def _why_alone(request: RoutedRequest, hold: HeldRoom | None) -> RouteReason | None:
+def _why_alone(request: RoutedRequest, part: RoomPart | None) -> RouteReason | None:
     """Why nobody but who answers can have a part in it; None: a prefill worker can."""
     if request.pool is not None:
         return RouteReason.POOLED
-    if hold is not None and hold.is_local:
+    if part is not None and part.is_local:
         return RouteReason.LINE_TOO_LONG
     return RouteReason.SEVERAL_GO_ON if len(request.resume) > 1 else None
 

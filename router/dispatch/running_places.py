@@ -9,8 +9,8 @@ from __future__ import annotations
 from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import Lack, Room
 from router.dispatch.preemption import MADE_BY_LEAVING, Preemption
-from router.fleet.held_room import HeldRoom
 from router.fleet.need import Need
+from router.fleet.room_part import RoomPart
 
 
 class RunningPlaces:
@@ -41,15 +41,15 @@ class RunningPlaces:
         """After a no."""
         return Lack.PLACES if self.is_full else self._room.lacks
 
-    def room_for(self, asked: Asked, line_s: float) -> HeldRoom | None:
+    def room_for(self, asked: Asked, line_s: float) -> RoomPart | None:
         """None: not now. `line_s`: how long the line is."""
         return None if self.is_full else self._room.take(asked, 1000 * line_s)
 
-    def room_made_for(self, asked: Asked, line_s: float) -> HeldRoom | None:
+    def room_made_for(self, asked: Asked, line_s: float) -> RoomPart | None:
         """Also by others who give way."""
-        hold = self.room_for(asked, line_s)
-        if hold is not None or self.lacks not in MADE_BY_LEAVING:
-            return hold
+        part = self.room_for(asked, line_s)
+        if part is not None or self.lacks not in MADE_BY_LEAVING:
+            return part
         return self.preemption.room_for(
             asked, self._room, is_full=self.is_full, look=lambda: self.room_for(asked, line_s)
         )

@@ -25,8 +25,8 @@ from router.dispatch.attempts import may_differ_elsewhere
 from router.dispatch.running_request import RunFollower, RunningRequest
 from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import HEARING_S
-from router.fleet.held_room import HeldRoom
 from router.fleet.prompt_turns import Turn
+from router.fleet.room_part import RoomPart
 from router.fleet.token_taker import TokenTaker
 from router.telemetry.decisions import Decision
 
@@ -42,7 +42,7 @@ class Attempt(msgspec.Struct, eq=False):
     request: RoutedRequest
     """As its workers have it."""
     decision: Decision
-    hold: HeldRoom | None = None
+    part: RoomPart | None = None
     turn: Turn | None = None
 
     @property
@@ -52,8 +52,8 @@ class Attempt(msgspec.Struct, eq=False):
 
     def give_back(self) -> None:
         """What it holds; idempotent."""
-        if self.hold is not None:
-            self.hold.release()
+        if self.part is not None:
+            self.part.release()
         if self.turn is not None:
             self.turn.over()
 

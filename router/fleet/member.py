@@ -286,10 +286,10 @@ class FleetMember:
         self.given[request_id] = given
         return given
 
-    def hear_elsewhere(self, given: GivenElsewhere, part: SeatPart) -> None:
+    def hear_elsewhere(self, given: GivenElsewhere, seat_part: SeatPart) -> None:
         """What other routers have given it, and how many of its seats are for this one."""
         self.elsewhere = given
-        self.room.promised_elsewhere(given, part)
+        self.room.promised_elsewhere(given, seat_part)
 
     @property
     def _pool_tokens(self) -> int:

@@ -72,7 +72,8 @@ def is_idle(plane: FleetPlane) -> bool:
     return (admission.num_running, admission.num_unused, admission.num_queued) == (0, 0, 0) and all(
         (item.num_in_flight, item.in_flight_tokens, item.pending_prefill_tokens) == (0, 0, 0)
         and item.given == {}
-        and (item.room.held_seqs, item.room.held_tokens, item.prompts.num_turns) == (0, 0, 0)
+        and (item.room.promised_seqs, item.room.promised_tokens) == (0, 0)
+        and item.prompts.num_turns == 0
         and (item.session is None or item.session.num_in_flight == 0)
         for item in plane.fleet.members
     )

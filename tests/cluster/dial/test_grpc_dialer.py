@@ -8,7 +8,8 @@ from cluster.deadline import Deadline
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import DeadlineExceeded, NotReady, WorkerLost
 from cluster.pairing import Pairing
-from protos import handoff_pb2, membership_pb2, worker_pb2
+from cluster.rpc import RpcServer
+from protos import handoff_pb2, membership_pb2, worker_pb2, worker_pb2_grpc
 from tests.decode_worker.scripted_prefill import running_prefill
 
 NOBODY = "127.0.0.1:1"
@@ -39,7 +40,8 @@ async def link(prefill):
 async def test_an_address_where_nobody_listens_is_a_lost_worker_on_every_link():
     dialer = GrpcDialer()
     prefill, session = dialer.prefill_worker(NOBODY), dialer.session(NOBODY)
-    membership = dialer.membership(NOBODY)
+    membership, router = dialer.membership(NOBODY), dialer.operator(NOBODY)
+    worker, supervisor = dialer.worker_admin(NOBODY), dialer.supervisor(NOBODY)
     with pytest.raises(WorkerLost):
         await prefill.shake_hands(handoff_pb2.HandshakeRequest(), timeout_s=20)
     with pytest.raises(WorkerLost):
@@ -49,8 +51,63 @@ async def test_an_address_where_nobody_listens_is_a_lost_worker_on_every_link():
         await session.read()
     with pytest.raises(WorkerLost):
         await membership.join(membership_pb2.JoinRequest(), timeout_s=20)
-    for link in (prefill, session, membership):
+    with pytest.raises(WorkerLost):
+        await router.members(timeout_s=20)
+    with pytest.raises(WorkerLost):
+        await worker.status(worker_pb2.StatusRequest(), timeout_s=20)
+    with pytest.raises(WorkerLost):
+        await supervisor.report(membership_pb2.SupervisorReport(), timeout_s=20)
+    for link in (prefill, session, membership, router, worker, supervisor):
         await link.close()
+
+
+class AdminOfOne(worker_pb2_grpc.WorkerAdminServicer):
+    """Of a worker that was never promoted: who asks for that waits."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    async def Status(self, request, context):
+        self.asked.append(request)
+        return worker_pb2.StatusResponse(state="ready")
+
+    async def LoadAdapter(self, request, context):
+        self.asked.append(request)
+        return worker_pb2.LoadAdapterResponse(digest="abc")
+
+    async def UnloadAdapter(self, request, context):
+        self.asked.append(request)
+        return worker_pb2.UnloadAdapterResponse(known=True)
+
+    async def Promote(self, request, context):
+        self.asked.append(request)
+        await asyncio.Event().wait()
+
+
+async def test_what_goes_to_a_worker_comes_to_it_and_its_answers_come_back():
+    server, admin = RpcServer("127.0.0.1", 0), AdminOfOne()
+    server.add(worker_pb2_grpc.add_WorkerAdminServicer_to_server, admin, "admin")
+    link = GrpcDialer().worker_admin(f"127.0.0.1:{await server.start()}")
+    asked = [
+        worker_pb2.StatusRequest(check_invariants=True),
+        worker_pb2.LoadAdapterRequest(name="one", path="folder"),
+        worker_pb2.UnloadAdapterRequest(name="one"),
+        worker_pb2.PromoteRequest(),
+    ]
+    assert (await link.status(asked[0], timeout_s=20)).state == "ready"
+    assert (await link.load_adapter(asked[1], timeout_s=20)).digest == "abc"
+    assert (await link.unload_adapter(asked[2], timeout_s=20)).known
+    promoting = asyncio.create_task(link.promote(timeout_s=60))
+    async with asyncio.timeout(20):
+        while len(admin.asked) < len(asked):
+            await asyncio.sleep(0.001)
+    assert admin.asked == asked
+    await link.close()
+    with pytest.raises(WorkerLost, match="closed"):
+        await promoting
+    with pytest.raises(WorkerLost):
+        await link.status(asked[0], timeout_s=20)
+    await server.stop(0)
 
 
 async def test_events_come_in_order_and_the_error_of_the_other_side_keeps_its_class(prefill, link):

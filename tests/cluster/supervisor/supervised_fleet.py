@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from cluster.config import ServeOptions
-from cluster.dial.dialer import Dialer, SupervisorLink
+from cluster.dial.dialer import Dialer, SupervisorLink, WorkerAdminLink
 from cluster.errors import Draining, WorkerLost
 from cluster.supervisor.failure import ProcessFailure
 from cluster.supervisor.news import News, Promoted, Restarting, Retiring, Serving
@@ -31,10 +31,14 @@ class PlayedEnds(Dialer):
 
     def supervisor(self, address: str) -> SupervisorLink:
         self.num_links += 1
-        return PlayedLink(self, address)
+        return PlayedRouterLink(self)
+
+    def worker_admin(self, address: str) -> WorkerAdminLink:
+        self.num_links += 1
+        return PlayedWorkerLink(self, address)
 
 
-class PlayedLink(SupervisorLink):
+class PlayedWorkerLink(WorkerAdminLink):
     """To whoever has that address."""
 
     def __init__(self, ends: PlayedEnds, address: str) -> None:
@@ -46,6 +50,16 @@ class PlayedLink(SupervisorLink):
         if self._address in self._ends.refusing:
             raise Draining("this worker ends")
         self._ends.promoted.append(self._address)
+
+    async def close(self) -> None:
+        self._ends.num_closed += 1
+
+
+class PlayedRouterLink(SupervisorLink):
+    """To the router, at whatever address."""
+
+    def __init__(self, ends: PlayedEnds) -> None:
+        self._ends = ends
 
     async def report(
         self, report: membership_pb2.SupervisorReport, *, timeout_s: float

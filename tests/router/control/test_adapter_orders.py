@@ -53,7 +53,7 @@ class PlayedWorkers(GrpcDialer):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def operator(self, address: str) -> PlayedLink:  # type: ignore[override]
+    def worker_admin(self, address: str) -> PlayedLink:  # type: ignore[override]
         return PlayedLink(self, address)
 
     def clock(self) -> float:

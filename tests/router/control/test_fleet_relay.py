@@ -24,18 +24,18 @@ from tests.router.planes import PAIRING, member_of
 
 @dataclass
 class Worker:
-    """Stands for an OperatorLink and for the dialer that opens it."""
+    """Stands for a WorkerAdminLink and for the dialer that opens it."""
 
     asked: list[tuple[str, bool, float]] = field(default_factory=list)
     is_lost: bool = False
     num_open: int = 0
     address: str = ""
 
-    def operator(self, address: str) -> Worker:
+    def worker_admin(self, address: str) -> Worker:
         self.address, self.num_open = address, self.num_open + 1
         return self
 
-    session = operator
+    session = worker_admin
 
     async def status(self, request: StatusRequest, *, timeout_s: float) -> StatusResponse:
         if self.is_lost:

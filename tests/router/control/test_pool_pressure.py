@@ -65,7 +65,7 @@ def _worker(role: Role, name: str) -> FleetMember:
 
 def _fill_seats(members: list[FleetMember]) -> None:
     for item in members:
-        item.room.held_seqs = 1
+        item.room.promised_seqs = 1
 
 
 def test_an_idle_fleet_is_under_no_pressure() -> None:

@@ -14,8 +14,8 @@ from router.dispatch.admission import Admission
 from router.dispatch.asked import PROMOTED_AFTER_S, Asked
 from router.dispatch.fleet_room import Lack, Unreserved
 from router.fairness.line import MAX_PASSED, Line, Ticket
-from router.fleet.held_room import HeldRoom
 from router.fleet.need import NOTHING, Need
+from router.fleet.room_part import RoomPart
 from router.telemetry.request_arrival import RequestArrival
 from router.tenants.priority import Priority
 from tests.router.dispatch.test_admission import Foretold
@@ -33,11 +33,11 @@ class OneTurn(Unreserved):
         self.is_free = True
         self.lacks = Lack.TURN
 
-    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:  # type: ignore[override]
+    def take(self, asked: Asked, line_ms: float) -> RoomPart | None:  # type: ignore[override]
         if not self.is_free:
             return None
         self.is_free = False
-        return HeldRoom(NOTHING, None)
+        return RoomPart(NOTHING, None)
 
 
 class Crowd:

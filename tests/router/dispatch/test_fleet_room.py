@@ -163,14 +163,14 @@ async def test_who_needs_many_seats_keeps_one_worker_and_nobody_back_from_the_ot
     async with workers(2) as fleet:
         await fleet.ask("a", one())
         for item in fleet.items[1:]:
-            item.room.held_seqs += 1  # somebody is at each
+            item.room.promised_seqs += 1  # somebody is at each
         await fleet.ask("large", ALL_SEATS)
         for number in range(20):
             await fleet.ask(f"small-{number}", one())
         served = await fleet.served()
         assert len(served) == 1 + NUM_SEATS - 1, "at the other worker, to its last seat"
         assert "large" not in served
-        assert sorted(item.room.held_seqs for item in fleet.items) == [1, NUM_SEATS]
+        assert sorted(item.room.promised_seqs for item in fleet.items) == [1, NUM_SEATS]
 
 
 async def test_a_kept_worker_comes_free_for_whom_it_is_kept_for() -> None:
@@ -192,11 +192,11 @@ async def test_one_that_a_worker_was_kept_for_has_the_next_turn_at_prompts() -> 
     async with workers(2) as fleet:
         await fleet.ask("a", one())
         kept, other = fleet.items[1], fleet.items[0]
-        kept.room.held_seqs += 1  # somebody is there
+        kept.room.promised_seqs += 1  # somebody is there
         await fleet.ask("large", ALL_SEATS)
         fleet.say(prefill_token_ms=1)
         turns = [item.prompts.give(1e6) for item in fleet.items]
-        kept.room.held_seqs -= 1
+        kept.room.promised_seqs -= 1
         for number in range(3):
             await fleet.ask(f"small-{number}", one(), within_s=100.0)
         assert await fleet.served() == ["a"]
@@ -210,11 +210,11 @@ async def test_one_of_a_higher_class_has_it_before() -> None:
     async with workers(2) as fleet:
         await fleet.ask("a", one())
         kept, other = fleet.items[1], fleet.items[0]
-        kept.room.held_seqs += 1
+        kept.room.promised_seqs += 1
         await fleet.ask("large", ALL_SEATS)
         fleet.say(prefill_token_ms=1)
         turns = [item.prompts.give(1e6) for item in fleet.items]
-        kept.room.held_seqs -= 1
+        kept.room.promised_seqs -= 1
         await fleet.ask("urgent", one(), priority=Priority.INTERACTIVE)
         fleet.computes = other
         turns[0].over()
@@ -225,11 +225,11 @@ async def test_one_of_a_higher_class_has_it_before() -> None:
 async def test_what_one_lacks_is_what_it_lacks_now() -> None:
     async with workers(1, max_running=2) as fleet:
         await fleet.ask("a", one())
-        fleet.items[0].room.held_seqs = NUM_SEATS
+        fleet.items[0].room.promised_seqs = NUM_SEATS
         for name in ("b", "c"):
             await fleet.ask(name, one())
             assert fleet.arrivals[name].lacked == Lack.SEATS
-        fleet.items[0].room.held_seqs = 1
+        fleet.items[0].room.promised_seqs = 1
         fleet.admission.look()
         assert await fleet.served() == ["a", "b"]
         assert fleet.arrivals["c"].lacked == Lack.PLACES
@@ -278,7 +278,7 @@ async def test_who_needs_more_blocks_than_are_free_lets_those_pass_who_need_fewe
     async with workers(2) as fleet:
         fleet.say(total_blocks=1000, free_blocks=1000)
         await fleet.ask("a", Need(1, 1000, 1000))
-        fleet.items[1].room.held_seqs += 1
+        fleet.items[1].room.promised_seqs += 1
         await fleet.ask("large", Need(1, 3000, 2000))
         await fleet.ask("as large", Need(1, 3000, 2000))
         await fleet.ask("small", Need(1, 100, 100))
@@ -294,7 +294,7 @@ async def test_what_a_worker_has_cached_of_a_prompt_needs_no_room() -> None:
         fleet.asked["unknown"].cancel()
         await fleet.ask("known", Need(1, 2000, 100), cached_tokens=1800)
         assert "known" in await fleet.served()
-        assert fleet.items[0].room.held_tokens == 20 + 300
+        assert fleet.items[0].room.promised_tokens == 20 + 300
 
 
 async def test_a_worker_that_rests_is_full_all_the_same() -> None:

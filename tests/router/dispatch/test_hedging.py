@@ -17,8 +17,8 @@ from router.dispatch import retry_budget
 from router.dispatch.hedging import _has_spare
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
 from router.fairness.shares import ANSWER_WEIGHT
-from router.fleet.held_room import HeldRoom
 from router.fleet.need import NOTHING, Need
+from router.fleet.room_part import RoomPart
 from router.fleet.worker_room import WorkerRoom
 from router.tenants.priority import Priority
 from tests.router.dispatch_bench import PROMPT, collect, is_idle, request, router
@@ -190,10 +190,10 @@ async def test_a_reservation_goes_over_to_the_winner_and_is_held_once() -> None:
             for worker in (late.first, late.second)
             if (item := late.plane.fleet.find(worker.member().key)) is not None
         }
-        assert [room.held_seqs for room in rooms.values()] == [1, 1]
+        assert [room.promised_seqs for room in rooms.values()] == [1, 1]
         late.second.send(tokens_frame("r1~2", answer_of(late.second)[0]))
-        await until(lambda: rooms[late.first.worker_id].held_seqs == 0)
-        assert rooms[late.second.worker_id].held_seqs == 1
+        await until(lambda: rooms[late.first.worker_id].promised_seqs == 0)
+        assert rooms[late.second.worker_id].promised_seqs == 1
         late.second.send(tokens_frame("r1~2", answer_of(late.second)[1], last=True))
         late.second.send(ended_frame("r1~2", prompt=len(PROMPT), made=2))
         await late.is_answered_by(late.second)
@@ -202,23 +202,23 @@ async def test_a_reservation_goes_over_to_the_winner_and_is_held_once() -> None:
 async def test_only_a_worker_that_is_well_and_has_room_is_sent_a_second_attempt() -> None:
     async with router(FakeDecodeWorker("decode-1")) as plane:
         (item,) = plane.fleet.members
-        asked, hold = request(), HeldRoom(NOTHING, None)
+        asked, part = request(), RoomPart(NOTHING, None)
         state = item.state
-        assert _has_spare(item, asked, hold)
+        assert _has_spare(item, asked, part)
         for load in (
             EngineLoad(total_blocks=1000, free_blocks=2),
             EngineLoad(total_blocks=1000, free_blocks=1000, num_running=3, num_waiting=1),
         ):
             member = replace(state.member, max_num_seqs=4)
             item.state = replace(state, member=member, load=load)
-            assert not _has_spare(item, asked, hold)
+            assert not _has_spare(item, asked, part)
         item.state = state
         item.room = WorkerRoom(1, 16)
-        held = HeldRoom(Need(), item.room)
-        assert not _has_spare(item, asked, held), "its own part is no place for a second attempt"
-        held.release()
+        part = RoomPart(Need(), item.room)
+        assert not _has_spare(item, asked, part), "its own part is no place for a second attempt"
+        part.release()
         item.cooldown.failed()
-        assert not _has_spare(item, asked, hold)
+        assert not _has_spare(item, asked, part)
 
 
 async def test_the_second_attempt_goes_to_the_best_of_those_that_have_room() -> None:
@@ -234,13 +234,13 @@ async def test_the_second_attempt_goes_to_the_best_of_those_that_have_room() -> 
         item = plane.fleet.find(full.member().key)
         assert item is not None
         item.room = WorkerRoom(1, 16)
-        held = HeldRoom(Need(), item.room)
+        part = RoomPart(Need(), item.room)
         answer = asyncio.create_task(collect(plane, request()))
         await until(lambda: bool(first.submitted) and bool(roomy.submitted or full.submitted))
         assert not full.submitted
         say(roomy, "r1~2")
         await answer
-        held.release()
+        part.release()
 
 
 async def first_tokens(**options: float) -> tuple[list[float], float, bool]:

@@ -67,7 +67,7 @@ async def test_a_worker_that_takes_no_work_any_more_is_kept_for_nobody(way: str)
     async with workers(2) as fleet:
         first, second = fleet.items
         await fleet.ask("short", one(10))
-        second.room.held_seqs += 1  # somebody whose end nobody foretells
+        second.room.promised_seqs += 1  # somebody whose end nobody foretells
         await fleet.ask("large", ALL_SEATS)
         assert fleet.kept is not None and fleet.kept._item is second
         if way != "leaves":
@@ -85,8 +85,8 @@ async def test_who_leaves_a_worker_that_has_room_makes_none() -> None:
         for number in range(NUM_SEATS + 1):
             await fleet.ask(f"r{number}", one())
         room = fleet.admission._room
-        assert room.in_vain(one()) == roomy.room.holds and len(roomy.room.holds) == 1
-        assert room.in_vain(ALL_SEATS) == frozenset() and len(full.room.holds) == NUM_SEATS
+        assert room.in_vain(one()) == roomy.room.parts and len(roomy.room.parts) == 1
+        assert room.in_vain(ALL_SEATS) == frozenset() and len(full.room.parts) == NUM_SEATS
 
 
 async def test_a_sooner_look_is_not_lost_behind_a_later_one() -> None:

@@ -13,8 +13,8 @@ from router.dispatch.fleet_room import Lack, Unreserved
 from router.dispatch.outlook import Outlook
 from router.fairness.counters import MemoryCounters
 from router.fairness.shares import LEAST_CHARGE, Shares
-from router.fleet.held_room import HeldRoom
 from router.fleet.need import Need
+from router.fleet.room_part import RoomPart
 from router.fleet.worker_room import WorkerRoom
 from router.tenants.priority import Priority
 from tests.router.fake_decode_worker import until
@@ -31,12 +31,12 @@ class OneWorker(Unreserved):
         self.room = WorkerRoom(NUM_SEATS, 16)
         self.num_granted = 0
 
-    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:  # type: ignore[override]
+    def take(self, asked: Asked, line_ms: float) -> RoomPart | None:  # type: ignore[override]
         if not self.room.has(asked.need):
             return None
         asked.prospect.is_local(line_ms)
         self.num_granted += 1
-        return HeldRoom(asked.need, self.room)
+        return RoomPart(asked.need, self.room)
 
     def is_used(self) -> None:
         self.num_granted -= 1
@@ -103,7 +103,7 @@ async def test_what_fails_where_nobody_waits_holds_nothing() -> None:
     admission = Admission(4, 4, room=room, shares=lambda level: Shares(BrokenCounters()))
     with pytest.raises(ValueError, match="no counter"):
         await admission.admit(asked())
-    assert (admission.num_running, room.num_granted, room.room.held_seqs) == (0, 0, 0)
+    assert (admission.num_running, room.num_granted, room.room.promised_seqs) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -125,7 +125,7 @@ async def test_clients_that_leave_in_any_order_leave_all_places_to_who_comes_aft
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(end is None or isinstance(end, asyncio.CancelledError) for end in ends)
     assert (admission.num_running, admission.num_unused, admission.num_queued) == (0, 0, 0)
-    assert (room.num_granted, room.room.held_seqs, room.room.held_tokens) == (0, 0, 0)
+    assert (room.num_granted, room.room.promised_seqs, room.room.promised_tokens) == (0, 0, 0)
 
 
 async def test_what_fails_for_one_who_waits_is_told_to_it_and_to_nobody_who_made_room() -> None:
@@ -139,7 +139,7 @@ async def test_what_fails_for_one_who_waits_is_told_to_it_and_to_nobody_who_made
     with pytest.raises(ValueError, match="no route"):
         await broken
     (await after).release()
-    assert (admission.num_running, room.num_granted, room.room.held_seqs) == (0, 0, 0)
+    assert (admission.num_running, room.num_granted, room.room.promised_seqs) == (0, 0, 0)
 
 
 async def test_who_waits_behind_one_that_leaves_gets_the_room_that_was_too_small_for_it() -> None:

@@ -121,7 +121,7 @@ def is_idle(plane: FleetPlane) -> bool:
         line is not None and (line.num_running, line.num_unused, line.num_queued) == (0, 0, 0)
         for line in lines
     ) and all(
-        (item.num_in_flight, item.pending_prefill_tokens, item.room.held_seqs) == (0, 0, 0)
+        (item.num_in_flight, item.pending_prefill_tokens, item.room.promised_seqs) == (0, 0, 0)
         and item.prompts.num_turns == 0
         for item in plane.fleet.members
     )

@@ -17,8 +17,8 @@ from router.dispatch.asked import PROMOTED_AFTER_S, Asked
 from router.dispatch.fleet_room import Lack
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.fairness.shares import ANSWER_WEIGHT
-from router.fleet.held_room import HeldRoom
 from router.fleet.need import Need
+from router.fleet.room_part import RoomPart
 from router.fleet.worker_room import WorkerRoom
 from router.tenants.priority import Priority
 from tests.router.dispatch.test_admission import Boundless, Foretold
@@ -49,10 +49,10 @@ class Computing:
     priority: Priority = Priority.BATCH
     may: bool = True
     gave_way_to: list[Priority] = field(default_factory=list)
-    hold: HeldRoom = field(init=False)
+    part: RoomPart = field(init=False)
 
     def __post_init__(self) -> None:
-        self.hold = self.lease.hold
+        self.part = self.lease.part
 
     def may_give_way(self) -> bool:
         return self.may
@@ -97,23 +97,23 @@ async def test_nobody_gives_way_to_its_own_class_or_a_lower_one(priority: Priori
 def test_only_who_makes_enough_room_gives_way() -> None:
     room, other = WorkerRoom(2, 16), WorkerRoom(2, 16)
     small, large = Need(num_seqs=1), Need(num_seqs=2)
-    hold, beside = HeldRoom(small, room), HeldRoom(small, room)
-    assert hold.makes_room_for(small) and not hold.makes_room_for(large)
-    assert (room.held_seqs, other.held_seqs) == (2, 0), "the question changes nothing"
+    part, beside = RoomPart(small, room), RoomPart(small, room)
+    assert part.makes_room_for(small) and not part.makes_room_for(large)
+    assert (room.promised_seqs, other.promised_seqs) == (2, 0), "the question changes nothing"
     beside.release()
-    assert hold.makes_room_for(large)
+    assert part.makes_room_for(large)
 
 
 def test_who_is_asked_to_give_way_leaves_the_room_as_it_was_counted() -> None:
     room, num_made = WorkerRoom(0, 16), 0
-    asked, beside = [HeldRoom(Need(answer_tokens=160), room) for _ in range(2)]
-    for hold in (asked, beside):
-        hold.makes(lambda: num_made)
-        hold.computed()
+    asked, beside = [RoomPart(Need(answer_tokens=160), room) for _ in range(2)]
+    for part in (asked, beside):
+        part.makes(lambda: num_made)
+        part.computed()
     num_made = 80
     room.heard(EngineLoad(total_blocks=100, free_blocks=20))
     assert not asked.makes_room_for(Need(answer_tokens=250))
-    assert room.held_tokens == 160, "what both have still to make"
+    assert room.promised_tokens == 160, "what both have still to make"
     assert room.has(Need(answer_tokens=160)) and not room.has(Need(answer_tokens=161))
 
 
@@ -122,13 +122,13 @@ class Lacking(Boundless):
     """A fleet that has no room, for one reason."""
 
     lacks: Lack = Lack.TURN
-    useless: frozenset[HeldRoom] = frozenset()
+    useless: frozenset[RoomPart] = frozenset()
     is_open: bool = True
 
-    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:  # type: ignore[override]
+    def take(self, asked: Asked, line_ms: float) -> RoomPart | None:  # type: ignore[override]
         return super().take(asked, line_ms) if self.is_open else None
 
-    def in_vain(self, need: Need) -> frozenset[HeldRoom]:
+    def in_vain(self, need: Need) -> frozenset[RoomPart]:
         return self.useless
 
 
@@ -137,9 +137,9 @@ async def gave_way(room: Lacking, seats: WorkerRoom, *, max_running: int) -> int
     admission = Admission(max_running, 10, room=room)
     working = [await at_work(admission, f"batch-{number}", Priority.BATCH) for number in range(8)]
     for each in working:
-        each.hold = HeldRoom(Need(), seats)
+        each.part = RoomPart(Need(), seats)
     room.is_open = False
-    room.useless = seats.holds if room.useless else frozenset()
+    room.useless = seats.parts if room.useless else frozenset()
     waiting = asyncio.create_task(admission.admit(asked_by(Priority.INTERACTIVE)))
     await until(lambda: admission.num_queued == 1)
     waiting.cancel()
@@ -155,7 +155,7 @@ async def test_nobody_gives_way_where_a_turn_or_a_kept_worker_is_all_that_is_lac
 
 
 async def test_nobody_gives_way_at_a_worker_that_has_room_already_and_does_not_take_it() -> None:
-    useless = frozenset({HeldRoom(Need(), None)})
+    useless = frozenset({RoomPart(Need(), None)})
     room = Lacking(Lack.SEATS, useless)
     assert await gave_way(room, WorkerRoom(9, 16), max_running=9) == 0
 

@@ -35,7 +35,7 @@ async def test_with_the_option_off_nothing_is_held_and_requests_wait_at_a_worker
         asked = [asyncio.create_task(collect(plane, request(name))) for name in names]
         await until(lambda: len(worker.submitted) == NUM_REQUESTS)
         (member,) = plane.fleet.members
-        assert (member.room.held_seqs, member.prompts.num_turns) == (0, 0)
+        assert (member.room.promised_seqs, member.prompts.num_turns) == (0, 0)
         for name in names:
             end(worker, name)
         await asyncio.gather(*asked)

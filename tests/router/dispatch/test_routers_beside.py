@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from router.fleet.held_room import HeldRoom
 from router.fleet.need import Need
 from router.fleet.request_share import GivenElsewhere
+from router.fleet.room_part import RoomPart
 from router.fleet.seat_part import SeatPart
 from router.fleet.worker_room import WorkerRoom
 from tests.router.dispatch.test_fleet_room import NUM_SEATS, Workers, one, workers
@@ -39,7 +39,7 @@ class Beside:
     def talk(self) -> None:
         """What each says now is heard by the other."""
         said = {
-            name: (GivenElsewhere(num_seqs=self.held(name)), door.admission.num_queued > 0)
+            name: (GivenElsewhere(num_seqs=self.promised(name)), door.admission.num_queued > 0)
             for name, door in self.doors.items()
         }
         for own, other in (NAMES, NAMES[::-1]):
@@ -49,8 +49,8 @@ class Beside:
             item.hear_elsewhere(given, part)
             self.doors[own].admission.look()
 
-    def held(self, name: str) -> int:
-        return self.doors[name].items[0].room.held_seqs
+    def promised(self, name: str) -> int:
+        return self.doors[name].items[0].room.promised_seqs
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def test_of_the_last_seats_one_at_most_is_promised_by_two_routers() -> Non
         beside.talk()
         for name in NAMES:
             await beside.ask(name)
-        assert NUM_SEATS <= beside.held("a") + beside.held("b") <= NUM_SEATS + 1
+        assert NUM_SEATS <= beside.promised("a") + beside.promised("b") <= NUM_SEATS + 1
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -92,9 +92,9 @@ async def test_two_lines_share_a_worker_and_no_seat_is_promised_twice(seed: int)
             if chance.random() < 0.3:
                 beside.talk()
             await beside.end_one(chance.choice(NAMES), chance)
-            assert beside.held("a") + beside.held("b") <= NUM_SEATS
+            assert beside.promised("a") + beside.promised("b") <= NUM_SEATS
         beside.talk()
-        assert beside.held("a") == beside.held("b") == NUM_SEATS // 2
+        assert beside.promised("a") == beside.promised("b") == NUM_SEATS // 2
 
 
 async def test_a_router_that_has_all_seats_leaves_another_its_part_as_its_own_requests_end() -> (
@@ -104,17 +104,17 @@ async def test_a_router_that_has_all_seats_leaves_another_its_part_as_its_own_re
     async with two_routers() as beside:
         for _ in range(2 * NUM_SEATS):
             await beside.ask("a")
-        assert beside.held("a") == NUM_SEATS
+        assert beside.promised("a") == NUM_SEATS
         beside.talk()
         for _ in range(NUM_SEATS):
             await beside.ask("b")
-        assert beside.held("b") == 0
+        assert beside.promised("b") == 0
         for _ in range(NUM_SEATS // 2):
             beside.talk()
             await beside.end_one("a", chance)
             beside.talk()
-            assert beside.held("a") + beside.held("b") <= NUM_SEATS
-        assert (beside.held("a"), beside.held("b")) == (NUM_SEATS // 2, NUM_SEATS // 2)
+            assert beside.promised("a") + beside.promised("b") <= NUM_SEATS
+        assert (beside.promised("a"), beside.promised("b")) == (NUM_SEATS // 2, NUM_SEATS // 2)
 
 
 async def test_seats_that_no_other_router_wants_are_all_there_for_one() -> None:
@@ -123,9 +123,9 @@ async def test_seats_that_no_other_router_wants_are_all_there_for_one() -> None:
         beside.talk()
         for _ in range(NUM_SEATS):
             await beside.ask("a")
-        assert beside.held("a") == (NUM_SEATS - 1) // (len(NAMES) + 1)
+        assert beside.promised("a") == (NUM_SEATS - 1) // (len(NAMES) + 1)
         num_words = 0
-        while beside.held("a") < NUM_SEATS - 1:
+        while beside.promised("a") < NUM_SEATS - 1:
             beside.talk()
             await beside.doors["a"].served()
             num_words += 1
@@ -151,10 +151,10 @@ class Crossing:
             for at in self.chance.sample(range(len(self.rooms)), len(self.rooms)):
                 if ms % 50 == self.speaks_at[at]:
                     self._hear(at)
-                    self.said[at] = self.rooms[at].held_seqs
+                    self.said[at] = self.rooms[at].promised_seqs
                 if self.rooms[at].has(one()):
-                    HeldRoom(one(), self.rooms[at])
-            most = max(most, sum(room.held_seqs for room in self.rooms))
+                    RoomPart(one(), self.rooms[at])
+            most = max(most, sum(room.promised_seqs for room in self.rooms))
         return most
 
     def _hear(self, at: int) -> None:
@@ -185,7 +185,7 @@ async def test_who_needs_several_seats_does_not_wait_for_another_router_to_have_
             await beside.ask("b")
         beside.talk()
         await beside.ask("a", Need(NUM_SEATS, 10, 100))
-        assert beside.held("a") == NUM_SEATS
+        assert beside.promised("a") == NUM_SEATS
 
 
 async def test_prompts_that_others_have_sent_have_their_blocks_before_the_worker_says_so() -> None:
@@ -195,7 +195,7 @@ async def test_prompts_that_others_have_sent_have_their_blocks_before_the_worker
         door.say(total_blocks=1000, free_blocks=100)
         [item] = door.items
         item.hear_elsewhere(GivenElsewhere(1, num_seqs=1, coming_tokens=1000), SeatPart())
-        free_tokens = 100 * item.member.pairing.block_size_tokens - item.room.held_tokens - 1000
+        free_tokens = 100 * item.member.pairing.block_size_tokens - item.room.promised_tokens - 1000
         assert not item.room.has(Need(1, free_tokens + 1, 0))
         assert item.room.has(Need(1, free_tokens, 0))
 

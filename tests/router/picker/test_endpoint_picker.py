@@ -318,7 +318,7 @@ async def test_a_client_that_leaves_is_counted_no_more() -> None:
             call.break_off()
             await until(lambda: router.num_in_flight == 0, "its place is free")
         item = router.plane.fleet.members[0]
-        assert not item.room.held_seqs and not item.prompts.num_turns
+        assert not item.room.promised_seqs and not item.prompts.num_turns
         assert router.plane.admission.num_running == 0
 
 

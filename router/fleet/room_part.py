@@ -12,7 +12,7 @@ from router.fleet.need import Need
 from router.fleet.worker_room import WorkerRoom
 
 
-class HeldRoom:
+class RoomPart:
     """A request's part of a worker's room; it moves with the request, and is released once."""
 
     __slots__ = (
@@ -75,9 +75,9 @@ class HeldRoom:
         """True where it has its part of that one, or could."""
         return self._room is room or room.has(self._need)
 
-    def beside(self, room: WorkerRoom, cached_tokens: int) -> HeldRoom:
+    def beside(self, room: WorkerRoom, cached_tokens: int) -> RoomPart:
         """As much, of another worker, which has so many tokens of its prompt."""
-        other = HeldRoom(self._need, room, cached_tokens)
+        other = RoomPart(self._need, room, cached_tokens)
         other.makes(self._made)
         return other
 
