@@ -244,7 +244,9 @@ capabilities:
 
 {{- /* (pod, root): where it runs. */ -}}
 {{- define "splitserve.placement" -}}
-{{- with .pod.nodeSelector }}
+{{- $nodes := .pod.nodeSelector | default dict }}
+{{- with .root.Values.image.arch }}{{ $nodes = merge (dict) $nodes (dict "kubernetes.io/arch" .) }}{{ end }}
+{{- with $nodes }}
 nodeSelector: {{ toJson . }}
 {{- end }}
 {{- with .pod.tolerations }}
@@ -261,6 +263,14 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- /* (root, component): of pods that run once. */ -}}
+{{- define "splitserve.jobLabels" -}}
+{{- include "splitserve.labels" . }}
+{{- with .root.Values.jobs.podLabels }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
@@ -288,6 +298,12 @@ somebody: half of what it may take, of the slowest. Empty: there are none, and o
 {{- end }}
 {{- end }}{{ end }}
 {{- if $most }}{{ $most }}{{ end }}
+{{- end }}
+
+{{- /* A router or a pool: what its pod asks its node for, in words. */ -}}
+{{- define "splitserve.asked" -}}
+{{- $asked := dict }}{{ with .resources.requests }}{{ $asked = . }}{{ end }}
+{{- $asked.cpu | default "no" }} CPU and {{ $asked.memory | default "no" }} of memory
 {{- end }}
 
 {{- /* Whether any pool's ranks span hosts of its own. */ -}}
