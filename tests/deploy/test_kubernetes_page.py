@@ -27,6 +27,11 @@ def block_of(chapter: str) -> Manifest:
     return values
 
 
+@pytest.mark.parametrize("block", _BLOCK.findall(PAGE), ids=lambda text: text.split("\n", 1)[0])
+def test_all_values_of_the_page_are_taken_by_the_chart(block: str) -> None:
+    assert rendered(yaml.safe_load(block)).pods
+
+
 def cores(amount: str) -> Fraction:
     return Fraction(amount[:-1]) / 1000 if amount.endswith("m") else Fraction(amount)
 
