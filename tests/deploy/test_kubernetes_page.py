@@ -41,7 +41,7 @@ def gibibytes(amount: str) -> Fraction:
     return Fraction(int(amount[:-2]) * units[amount[-2:]], _GIB)
 
 
-def asked(release: Rendered, *, is_updated: bool = False) -> tuple[Fraction, Fraction]:
+def asked(release: Rendered, *, is_updated: bool = False) -> tuple[float, float]:
     """Cores and GiB of all pods that stay, while they are updated with those that are more."""
     whole = (Fraction(0), Fraction(0))
     for deployment in release.kind("Deployment").values():
@@ -54,7 +54,7 @@ def asked(release: Rendered, *, is_updated: bool = False) -> tuple[Fraction, Fra
             whole[0] + num * cores(str(requests["cpu"])),
             whole[1] + num * gibibytes(requests["memory"]),
         )
-    return whole
+    return float(whole[0]), float(whole[1])
 
 
 def test_what_a_release_needs_is_what_both_pages_say() -> None:
@@ -66,7 +66,7 @@ def test_what_a_release_needs_is_what_both_pages_say() -> None:
 
 def test_values_for_a_small_cluster_need_what_the_page_says() -> None:
     small = rendered(block_of("What it needs"))
-    assert asked(small) == (Fraction("2.25"), Fraction("4.5"))
+    assert asked(small) == (2.25, 4.5)
     assert asked(small, is_updated=True) == (Fraction("2.5"), 5)
     assert "2.25 CPU and 4.5Gi" in PAGE and "2.5 CPU and 5Gi" in PAGE
 
