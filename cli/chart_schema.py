@@ -39,6 +39,7 @@ _NO_OPTION_THERE = frozenset(
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "maxLength": 40, "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
 NAMESPACE: Schema = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"}
+CLASS: Schema = {"type": "string", "pattern": "^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?)?$"}
 ADDRESS: Schema = {"type": "string", "pattern": "^([-.a-z0-9]+:[0-9]+)?$"}
 FLAG: Schema = {"type": "boolean"}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65_535}
@@ -65,6 +66,7 @@ def chart_schema() -> Schema:
             "gateway": _gateway(),
             "topology": keys({"pairKey": TEXT, "groupKey": TEXT, "groupExclusive": FLAG}),
             "apiKeys": _api_keys(),
+            "jobs": keys({"podAnnotations": LABELS, "podLabels": LABELS}),
             "fleet": keys({"existingSecret": TEXT, "tls": _certificate()}),
             "tls": _certificate(dnsNames={"type": "array", "items": TEXT}, hasCa=FLAG),
             "networkPolicy": keys({"enabled": FLAG, "clients": LIST, "metrics": LIST}),
@@ -127,7 +129,8 @@ def _images() -> Schema:
     image = keys({"repository": TEXT, "tag": TEXT, "digest": TEXT})
     pull = {"enum": ["Always", "IfNotPresent", "Never"]}
     registry: Schema = {"type": "string", "pattern": "^([^/].*[^/])?$"}
-    both = {"registry": registry, "pullPolicy": pull, "pullSecrets": LIST}
+    arch = {"enum": ["amd64", "arm64", ""]}
+    both = {"registry": registry, "arch": arch, "pullPolicy": pull, "pullSecrets": LIST}
     return keys({**both, "router": image, "worker": image})
 
 
@@ -213,6 +216,8 @@ def _worker_keys() -> dict[str, Schema]:
         "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),
         "imageMinutes": {"type": ["integer", "null"], "minimum": 0},
         "startupMinutes": MINUTES,
+        "runtimeClassName": CLASS,
+        "schedulerName": CLASS,
         **_pod(),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 from collections import Counter
@@ -29,6 +30,8 @@ class NvidiaHost:
     version_file: Path = Path("/proc/driver/nvidia/version")
     list_command: tuple[str, ...] = ()
     """What prints `GPU 0: ...` for each card; asked where no card has a file."""
+    cuda_library: str | None = None
+    """The driver's part that programs load, by name; None: it is not looked for."""
 
     def num_cards(self) -> int:
         """Those that this container was given, if it is one."""
@@ -49,6 +52,16 @@ class NvidiaHost:
         lines = done.stdout.splitlines() if done.returncode == 0 else []
         return sum(_LISTED.match(line) is not None for line in lines)
 
+    def why_not_loaded(self) -> str | None:
+        """What the loader says of the driver's library; None where it finds it."""
+        if self.cuda_library is None:
+            return None
+        try:
+            ctypes.CDLL(self.cuda_library)
+        except OSError as error:
+            return str(error)
+        return None
+
     def driver(self) -> str | None:
         """Its version, such as 580.65.06; None where it does not tell."""
         try:
@@ -58,7 +71,7 @@ class NvidiaHost:
         return found[0] if found else None
 
 
-THIS_HOST = NvidiaHost(list_command=("nvidia-smi", "-L"))
+THIS_HOST = NvidiaHost(list_command=("nvidia-smi", "-L"), cuda_library="libcuda.so.1")
 
 
 def visible_gpus(environ: Mapping[str, str], host: NvidiaHost = THIS_HOST) -> tuple[str, ...]:
@@ -112,6 +125,14 @@ def why_unusable(built_for: str | None, host: NvidiaHost = THIS_HOST) -> Unusabl
         return UnusableGpu("torch is built without CUDA", "install torch's build with CUDA")
     needed = MIN_DRIVERS.get(built_for.partition(".")[0])
     if driver is None or needed is None or int(driver.partition(".")[0]) >= needed:
+        if (said := host.why_not_loaded()) is not None:
+            return UnusableGpu(
+                f"the card is here, and {host.cuda_library} of NVIDIA's driver cannot be loaded "
+                f"({said})",
+                "add the folder that has it to LD_LIBRARY_PATH (on GKE's nodes "
+                "/usr/local/nvidia/lib64), or let NVIDIA's runtime start the container "
+                "(runtimeClassName)",
+            )
         return UnusableGpu(
             f"torch, built for CUDA {built_for}, cannot use it with NVIDIA's driver "
             f"{driver or 'of unknown version'}",

@@ -69,8 +69,10 @@ def test_what_others_define_is_asked_for_only_where_it_was_asked_for() -> None:
     )
 
 
-def test_the_chart_has_at_most_fifteen_templates() -> None:
-    assert len([path for path in (CHART / "templates").rglob("*") if path.is_file()]) <= 15
+def test_the_chart_has_at_most_fifteen_templates_of_at_most_300_lines() -> None:
+    files = [path for path in (CHART / "templates").rglob("*") if path.is_file()]
+    assert len(files) <= 15
+    assert not [path for path in files if len(path.read_text().splitlines()) > 300]
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,63 @@ def test_a_pool_is_updated_with_as_many_workers_more_as_it_may_have(
     assert deployment["strategy"]["rollingUpdate"] == update
     rollout = release.kind("LeaderWorkerSet")["demo-prefill"]["spec"]["rolloutStrategy"]
     assert rollout["rollingUpdateConfiguration"] == update
+
+
+def threads_of(pool: Manifest, pod: str = "demo-decode") -> int | None:
+    """That a worker takes from its variables; None: all cores that it sees."""
+    environ = rendered({"pools": {"decode": pool}}).environ(pod)
+    options = load_options(WorkerOptions, environ={"SPLITSERVE_ADVERTISE_HOST": "x"} | environ)
+    return options.engine.num_threads
+
+
+@pytest.mark.parametrize(
+    ("requests", "num_threads"),
+    [
+        ({}, 2),
+        ({"cpu": 6}, 6),
+        ({"cpu": "250m"}, 1),
+        ({"cpu": "3500m"}, 4),
+        ({"cpu": 1.5}, 2),
+        ({"cpu": "12"}, 12),
+        ({"cpu": None}, None),
+    ],
+)
+def test_a_worker_has_as_many_threads_as_it_asks_for_cores_not_as_its_node_has(
+    requests: Manifest, num_threads: int | None
+) -> None:
+    assert threads_of({"resources": {"requests": requests}}) == num_threads
+    gpus: Manifest = {"gpus": {"count": 1}, "resources": {"requests": requests}}
+    assert threads_of(gpus) == num_threads, "by which it loads"
+
+
+def test_who_says_how_many_threads_a_worker_has_is_believed() -> None:
+    requests: Manifest = {"requests": {"cpu": "8"}}
+    assert threads_of({"resources": requests, "options": {"numThreads": 3}}) == 3
+    assert threads_of({"resources": {**requests, "limits": {"cpu": "4"}}}) is None, "the quota does"
+    own: Manifest = {"name": "SPLITSERVE_NUM_THREADS", "value": "5"}
+    pool: Manifest = {"resources": requests, "env": [own]}
+    assert threads_of(pool) == 5
+    env = rendered({"pools": {"decode": pool}}).env("demo-decode")
+    names = [item["name"] for item in env]
+    assert len(names) == len(set(names)), "a list with one twice is refused"
+
+
+@pytest.mark.parametrize(
+    ("resource", "taints"),
+    [
+        ("nvidia.com/gpu", ["nvidia.com/gpu"]),
+        ("nvidia.com/mig-1g.10gb", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu"]),
+        ("nvidia.com/gpu.shared", ["nvidia.com/gpu.shared", "nvidia.com/gpu"]),
+        ("amd.com/gpu", ["amd.com/gpu"]),
+    ],
+)
+def test_parts_of_a_gpu_are_on_nodes_that_are_tainted_by_the_name_of_the_whole(
+    resource: str, taints: list[str]
+) -> None:
+    own: Manifest = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    for given in ([], [own]):
+        values: Manifest = {"gpus": {"count": 1, "resource": resource}, "tolerations": given}
+        pod = rendered({"pools": {"decode": values}}).pods["demo-decode"]
+        found = [each["key"] for each in pod["spec"]["tolerations"]]
+        assert sorted(set(found)) == sorted({*taints, *(each["key"] for each in given)})
+        assert len(found) == len(set(found))

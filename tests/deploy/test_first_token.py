@@ -84,6 +84,16 @@ def test_the_images_that_are_built_are_those_that_are_installed(page: str) -> No
         assert re.search(rf"^FROM .* AS {words[words.index('--target') + 1]}$", dockerfile, re.M)
 
 
+@pytest.mark.parametrize("page", [README, PAGE])
+def test_the_images_are_built_for_the_machines_that_pods_then_ask_for(page: str) -> None:
+    """Whatever machine they are built on: laptops are often of another kind."""
+    for words in (words for words in commands(page) if words[0] == "docker"):
+        system, _, arch = words[words.index("--platform") + 1].partition("/")
+        assert system == "linux"
+        for pod in rendered(values_of(page)).pods.values():
+            assert pod["spec"]["nodeSelector"]["kubernetes.io/arch"] == arch
+
+
 @pytest.mark.slow
 @pytest.mark.minutes
 @pytest.mark.timeout(600)

@@ -103,6 +103,13 @@ def test_a_claim_that_many_write_to_comes_with_a_word_on_classes_that_can() -> N
     assert "ReadWriteMany" not in notes({"model": {"cache": cache | {"create": False}}})
 
 
+def test_the_wait_comes_with_what_pods_ask_for_and_how_to_see_that_one_has_no_room() -> None:
+    told = notes({"pools": {"decode": {"resources": {"requests": {"cpu": "7"}}}}})
+    assert "a router 1 CPU and 1Gi of memory, a worker of decode 7 CPU and 4Gi of memory" in told
+    assert ", a worker of prefill 2 CPU and 4Gi of memory (resources.requests)" in told
+    assert "get events --field-selector reason=FailedScheduling" in told
+
+
 def test_sizes_given_by_hand_are_said_to_stay() -> None:
     assert "stay through helm upgrade" in notes({})
 

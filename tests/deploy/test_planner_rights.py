@@ -73,7 +73,8 @@ class Planner:
         self._call(lambda: self._store.create(PLACES[manifest["kind"]], manifest))
 
     def node(self, name: str, allocatable: dict[str, str], **spec: Any) -> None:
-        new = {"metadata": {"name": name}, "spec": spec}
+        labels = {"kubernetes.io/arch": "amd64"}
+        new = {"metadata": {"name": name, "labels": labels}, "spec": spec}
         self._call(lambda: self._store.create("nodes", new))
         self._call(lambda: self._store.set_status("nodes", "", name, {"allocatable": allocatable}))
 

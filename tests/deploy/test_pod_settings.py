@@ -12,6 +12,9 @@ _VOLUME = {"name": "authority", "configMap": {"name": "our-ca"}}
 _MOUNT = {"name": "authority", "mountPath": "/etc/ca", "readOnly": True}
 _FILES: Manifest = {"extraVolumes": [_VOLUME], "extraVolumeMounts": [_MOUNT]}
 _WARM_UP: Manifest = {"model": {"cache": {"claim": "models", "warmUp": True}}}
+_RANKS: Manifest = {"hosts": 2, "options": {"tensorParallelSize": 2}}
+_ONCE = ("demo-warm-up", "demo-test-chat", "demo-test-doctor")
+_ARCH = "kubernetes.io/arch"
 _PLANNER: Manifest = {"enabled": True, "maxReplicas": {"decode": 4}}
 
 
@@ -38,8 +41,7 @@ def test_files_are_mounted_where_they_are_named(values: Manifest, pods: set[str]
 
 
 def test_every_host_of_a_group_has_a_pool_s_files() -> None:
-    ranks: Manifest = {"hosts": 2, "options": {"tensorParallelSize": 2}}
-    pods = rendered({"pools": {"decode": {**ranks, **_FILES}}}).pods
+    pods = rendered({"pools": {"decode": {**_RANKS, **_FILES}}}).pods
     assert has_files(pods["demo-decode"]) and has_files(pods["demo-decode-1"])
 
 
@@ -50,10 +52,57 @@ def test_pods_that_run_once_go_where_routers_may() -> None:
         "priorityClassName": "high",
         "topologySpreadConstraints": [{"maxSkew": 1}],
     }
+    found: Manifest = place | {"nodeSelector": {"pool": "cpu", _ARCH: "amd64"}}
     pods = rendered({"router": place, **_WARM_UP}).pods
-    for name in ("demo-warm-up", "demo-test-chat", "demo-test-doctor"):
+    for name in _ONCE:
         spec = pods[name]["spec"]
-        assert {key: spec.get(key) for key in place} == {**place, "topologySpreadConstraints": None}
+        assert {key: spec.get(key) for key in place} == {**found, "topologySpreadConstraints": None}
+
+
+def test_pods_that_run_once_can_be_kept_out_of_a_mesh_and_keep_their_own_labels() -> None:
+    jobs: Manifest = {
+        "podLabels": {"sidecar.istio.io/inject": "false"},
+        "podAnnotations": {"linkerd.io/inject": "disabled"},
+    }
+    pods = rendered({"jobs": jobs, **_WARM_UP}).pods
+    plain = rendered(_WARM_UP).pods
+    for name, pod in pods.items():
+        more = {
+            key: dict(pod["metadata"].get(key, {})).items()
+            - plain[name]["metadata"].get(key, {}).items()
+            for key in ("labels", "annotations")
+        }
+        labels, annotations = (jobs[key].items() for key in ("podLabels", "podAnnotations"))
+        told = {"labels": set(labels), "annotations": set(annotations)}
+        assert more == (told if name in _ONCE else {"labels": set(), "annotations": set()}), name
+
+
+def test_pods_go_where_their_images_can_run_unless_they_or_all_say_another_kind() -> None:
+    values: Manifest = {"planner": _PLANNER, **_WARM_UP}
+    pods = rendered({**values, "pools": {"decode": _RANKS}}).pods
+    assert {"demo-planner", "demo-decode-1", *_ONCE} < pods.keys()
+    assert all(pod["spec"]["nodeSelector"] == {_ARCH: "amd64"} for pod in pods.values())
+    own: Manifest = {"decode": {"nodeSelector": {_ARCH: "arm64", "gpu": "gh200"}}}
+    pods = rendered({**values, "pools": own}).pods
+    assert pods["demo-decode"]["spec"]["nodeSelector"] == own["decode"]["nodeSelector"]
+    assert pods["demo-prefill"]["spec"]["nodeSelector"] == {_ARCH: "amd64"}
+    pods = rendered({**values, "image": {"arch": ""}}).pods
+    assert not [name for name, pod in pods.items() if "nodeSelector" in pod["spec"]]
+    assert "arch" in refusal({"image": {"arch": "x86_64"}})
+
+
+def test_workers_and_the_hosts_of_their_groups_are_run_as_their_pool_says() -> None:
+    """By a runtime that mounts the driver, where that is not the nodes' default."""
+    keys = ("runtimeClassName", "schedulerName")
+    told: Manifest = {"runtimeClassName": "nvidia", "schedulerName": "gangs"}
+    pools: Manifest = {"decode": _RANKS, "prefill": {"runtimeClassName": "kata"}}
+    pods = rendered({"worker": told, "pools": pools, **_WARM_UP}).pods
+    found = {name: tuple(pod["spec"].get(key) for key in keys) for name, pod in pods.items()}
+    assert found["demo-decode"] == found["demo-decode-1"] == ("nvidia", "gangs")
+    assert found["demo-prefill"] == ("kata", "gangs"), "a pool's own wins"
+    assert {found[name] for name in ("demo-router", *_ONCE)} == {(None, None)}
+    assert not [pod for pod in rendered().pods.values() if {*keys} & pod["spec"].keys()]
+    assert "runtimeClassName" in refusal({"worker": {"runtimeClassName": "Not A Name"}})
 
 
 _SPREAD: list[Manifest] = [

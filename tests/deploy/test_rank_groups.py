@@ -255,3 +255,12 @@ def test_a_group_whose_pods_would_have_no_names_is_told_to_shorten_its_own() -> 
     assert "more than 45 characters" in refusal(
         {"pools": {"d" * 40: pool}, "nameOverride": "release"}
     )
+
+
+def test_ucx_and_nccl_of_every_host_take_the_same_gid_unless_a_pool_names_nccl_s_own() -> None:
+    for pod in ("demo-decode", "demo-decode-1"):
+        environ = rendered(GROUP).environ(pod)
+        assert environ["UCX_IB_GID_INDEX"] == environ["NCCL_IB_GID_INDEX"] == "3"
+    own: Manifest = {"env": [{"name": "NCCL_IB_GID_INDEX", "value": "1"}]}
+    env = rendered({**GROUP, "worker": {**GROUP["worker"], **own}}).env("demo-decode-1")
+    assert [each["value"] for each in env if each["name"] == "NCCL_IB_GID_INDEX"] == ["1"]

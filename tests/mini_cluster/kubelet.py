@@ -27,6 +27,7 @@ class Kubelet:
         """Makes the node known; `devices` by their resource's name."""
         node = self._node
         labels = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux"}
+        labels["kubernetes.io/arch"] = "amd64"  # whatever it is: images are processes here
         made = {
             "apiVersion": "v1",
             "kind": "Node",

@@ -98,6 +98,9 @@ def test_a_gpu_s_worker_has_what_triton_and_the_container_toolkit_ask_for() -> N
     environ = {k: v for stage in line_of("worker-cuda") for k, v in stage.variables.items()}
     assert environ["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
     assert environ["NVIDIA_VISIBLE_DEVICES"] == "void", "a pod without GPUs sees none"
+    assert environ["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
+    path = stages()["worker-cuda"].variables["PATH"]
+    assert path == "$PATH:/usr/local/nvidia/bin", "ours come first"
     assert "g++" in " ".join(stages()["compilers"].all("RUN"))
     assert "compilers" not in [stages()["worker-cpu"].base, stages()["router"].base]
     extras = PYPROJECT["project"]["optional-dependencies"]

@@ -244,7 +244,9 @@ capabilities:
 
 {{- /* (pod, root): where it runs. */ -}}
 {{- define "splitserve.placement" -}}
-{{- with .pod.nodeSelector }}
+{{- $nodes := .pod.nodeSelector | default dict }}
+{{- with .root.Values.image.arch }}{{ $nodes = merge (dict) $nodes (dict "kubernetes.io/arch" .) }}{{ end }}
+{{- with $nodes }}
 nodeSelector: {{ toJson . }}
 {{- end }}
 {{- with .pod.tolerations }}
@@ -264,30 +266,24 @@ imagePullSecrets: {{ toJson . }}
 {{- end }}
 {{- end }}
 
+{{- /* (root, component): of pods that run once. */ -}}
+{{- define "splitserve.jobLabels" -}}
+{{- include "splitserve.labels" . }}
+{{- with .root.Values.jobs.podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- /* Where pods go that run once, on the router's image. */ -}}
 {{- define "splitserve.besideRouters" -}}
 {{- $pod := pick .Values.router "nodeSelector" "tolerations" "priorityClassName" }}
 {{- include "splitserve.placement" (dict "root" . "pod" $pod "affinity" dict) }}
 {{- end }}
 
-{{- /* (root, poolName, pool): whether somebody else says how many workers it has. */ -}}
-{{- define "splitserve.isSized" -}}
-{{- $planner := .root.Values.planner }}
-{{- if or .pool.autoscaling.enabled (and $planner.enabled (not $planner.options.dryRun) (hasKey $planner.maxReplicas .poolName)) }}yes{{ end }}
-{{- end }}
-
-{{- /* (root, role): seconds in which a worker with GPUs usually comes where pools of them are sized by
-somebody: half of what it may take, of the slowest. Empty: there are none, and options have their defaults. */ -}}
-{{- define "splitserve.usualStart" -}}
-{{- $root := .root }}{{ $role := .role }}{{ $most := 0 }}
-{{- range $poolName, $given := .root.Values.pools }}{{ if $given }}
-{{- $pool := include "splitserve.pool" (dict "root" $root "pool" $given) | fromJson }}
-{{- $isSized := or $pool.autoscaling.enabled (and $root.Values.planner.enabled (hasKey $root.Values.planner.maxReplicas $poolName)) }}
-{{- if and $isSized (gt (int $pool.gpus.count) 0) (or (not $role) (eq $role $pool.role)) }}
-{{- $most = max $most (mul 30 (add (int $pool.startupMinutes) (int (include "splitserve.imageMinutes" $pool)))) }}
-{{- end }}
-{{- end }}{{ end }}
-{{- if $most }}{{ $most }}{{ end }}
+{{- /* A router or a pool: what its pod asks its node for, in words. */ -}}
+{{- define "splitserve.asked" -}}
+{{- $asked := dict }}{{ with .resources.requests }}{{ $asked = . }}{{ end }}
+{{- $asked.cpu | default "no" }} CPU and {{ $asked.memory | default "no" }} of memory
 {{- end }}
 
 {{- /* Whether any pool's ranks span hosts of its own. */ -}}
@@ -301,30 +297,4 @@ somebody: half of what it may take, of the slowest. Empty: there are none, and o
 {{- /* A pool with the workers' defaults below its own keys. */ -}}
 {{- define "splitserve.pool" -}}
 {{ mergeOverwrite (deepCopy .root.Values.worker) (deepCopy .pool) | toJson }}
-{{- end }}
-
-{{- /* (root, apiVersion, kind, name, replicas, isSized): the number that its spec has; nothing, where it says none.
-A number that somebody gave it since stays until the values have another than at the last installation. */ -}}
-{{- define "splitserve.replicas" -}}
-{{- $live := dict }}
-{{- /* To look for what the cluster does not know would fail, and in worse words than to install it. */ -}}
-{{- if .root.Capabilities.APIVersions.Has (printf "%s/%s" .apiVersion .kind) }}{{ $live = lookup .apiVersion .kind .root.Release.Namespace .name }}{{ end }}
-{{- $seen := dig "metadata" "annotations" "splitserve/replicas" "" $live }}
-{{- $number := dig "spec" "replicas" "" $live }}
-{{- if kindIs "string" $number }}
-{{- if not .isSized }}replicas: {{ .replicas }}{{ end }}
-{{- else if and .isSized (include "splitserve.isHeld" $live) }}
-{{- else if or .isSized (eq $seen (toString .replicas)) }}replicas: {{ int $number }}
-{{- else }}replicas: {{ .replicas }}
-{{- end }}
-{{- end }}
-
-{{- /* Whether another than helm has a Deployment's number, so that it stays when helm says none; helm 3 would take it away. */ -}}
-{{- define "splitserve.isHeld" -}}
-{{- $applied := false }}{{ $held := false }}
-{{- range dig "metadata" "managedFields" list . }}
-{{- if and (eq .manager "helm") (eq .operation "Apply") }}{{ $applied = true }}{{ end }}
-{{- if and (eq (.subresource | default "") "scale") (hasKey (dig "f:spec" dict .fieldsV1) "f:replicas") }}{{ $held = true }}{{ end }}
-{{- end }}
-{{- if and $applied $held }}yes{{ end }}
 {{- end }}
