@@ -48,7 +48,7 @@ async def test_a_scored_prompt_goes_to_a_prefill_worker_and_is_priced_as_if_noth
 async def test_what_a_scored_prompt_took_says_nothing_of_others():
     """It goes through its steps by few rows: prices and refusals of others are not made of it."""
     worker = FakeDecodeWorker(answer_at_once=True)
-    worker.timing = {"prefill_ms": 5000.0, "queue_ms": 1.0}
+    worker.timing = {"prefill_ms": 5000.0}  # all of the request's time: no more of it is believed
     async with router(worker) as plane:
         key, lines = worker.member().key, plane.estimates.prefill
 
