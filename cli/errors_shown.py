@@ -12,6 +12,7 @@ import typer
 from cli.exit_code import ExitCode
 from cli.terminal import complain
 from cluster.errors import ConfigError, SplitserveError
+from cluster.extras import how_to_install
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -51,6 +52,6 @@ def _told(error: SplitserveError | ModuleNotFoundError) -> ExitCode:
         raise error
     complain(
         f"{error.name} is not installed, and this command needs it",
-        remedy=f"pip install 'splitserve[{extra}]'",
+        remedy=how_to_install(extra),
     )
     return ExitCode.FAILED
