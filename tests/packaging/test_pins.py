@@ -63,7 +63,7 @@ def test_nobody_is_told_to_ask_an_index_for_a_name_that_nobody_of_ours_publishes
             told += [path for path in folder.rglob("*") if path.suffix in TEXTS]
     assert len(told) > 500
     wrong = [str(path) for path in told if BARE_NAME.search(path.read_text(errors="replace"))]
-    assert wrong == [] and BARE_NAME.search("pip install " + "'splitserve[worker]'")
+    assert wrong == [] and BARE_NAME.search("pip install" + " 'splitserve[worker]'")
 
 
 def test_every_extra_that_somebody_is_told_of_is_one() -> None:
