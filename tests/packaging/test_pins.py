@@ -10,8 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from cli.errors_shown import _EXTRAS
-from cluster.extras import how_to_install
+from cluster.extras import EXTRAS, how_to_install
 from tests.packaging.test_import_cycles import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -68,5 +67,5 @@ def test_nobody_is_told_to_ask_an_index_for_a_name_that_nobody_of_ours_publishes
 
 def test_every_extra_that_somebody_is_told_of_is_one() -> None:
     extras = set(PROJECT["optional-dependencies"])
-    assert {*_EXTRAS.values(), "worker", "ray", "kubernetes"} <= extras
+    assert {*EXTRAS.values(), "worker", "ray", "kubernetes"} <= extras
     assert INSTALL.search(f"`{how_to_install('ray').partition(',')[0]}`")

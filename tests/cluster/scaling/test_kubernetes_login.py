@@ -15,9 +15,9 @@ from cli.scale import ScaleRequest, scale
 from cluster.deadline import Deadline
 from cluster.errors import WorkerLost
 from cluster.scaling.kubernetes import KubernetesScaler
-from cluster.scaling.kubernetes_api import ApiServer
+from cluster.scaling.kubernetes_api import ApiServer, DeploymentsApi
 from cluster.scaling.kubernetes_login import RETRY_S, opened_client
-from cluster.scaling.scaler import ScaleOrder, wait_until_ready
+from cluster.scaling.scaler import ScaleOrder, ScalePlan, wait_until_ready
 from tests.cluster.scaling.played_api_server import (
     LoginPlugin,
     TokenServer,
@@ -167,7 +167,7 @@ async def test_of_a_wait_that_loses_its_login_nobody_says_that_nothing_was_chang
     server: TokenServer, plugin: LoginPlugin, api: ApiServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class ForgetsAfterPatch(KubernetesScaler):
-        async def scale(self, order: ScaleOrder):  # type: ignore[no-untyped-def]
+        async def scale(self, order: ScaleOrder) -> ScalePlan:
             plan = await super().scale(order)
             if not order.is_dry_run:
                 server.known = set()
@@ -187,10 +187,10 @@ def test_a_command_without_a_login_is_told_so_and_is_not_refused(
 ) -> None:
     server.known = set()
 
-    async def work(api: ApiServer, release: str) -> ExitCode:
+    async def work(api: DeploymentsApi, release: str) -> ExitCode:
         await KubernetesScaler(api, release).pools()
         return ExitCode.OK
 
-    assert at_release("chat/chat", work) is ExitCode.UNREACHABLE  # type: ignore[arg-type]
+    assert at_release("chat/chat", work) is ExitCode.UNREACHABLE
     said = capsys.readouterr().err
     assert "does not know who asks" in said and "refused" not in said
