@@ -12,17 +12,10 @@ import typer
 from cli.exit_code import ExitCode
 from cli.terminal import complain
 from cluster.errors import ConfigError, SplitserveError
+from cluster.extras import EXTRAS, how_to_install
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-
-_EXTRAS = {
-    "torch": "worker",
-    "triton": "worker",
-    "safetensors": "worker",
-    "nixl_cu12": "worker",
-    "kubernetes": "kubernetes",
-}
 
 
 def shows_errors(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -46,11 +39,11 @@ def _told(error: SplitserveError | ModuleNotFoundError) -> ExitCode:
     if isinstance(error, SplitserveError):
         complain(error.message)
         return ExitCode.USAGE if isinstance(error, ConfigError) else ExitCode.FAILED
-    extra = _EXTRAS.get((error.name or "").partition(".")[0])
+    extra = EXTRAS.get((error.name or "").partition(".")[0])
     if extra is None:
         raise error
     complain(
         f"{error.name} is not installed, and this command needs it",
-        remedy=f"pip install 'splitserve[{extra}]'",
+        remedy=how_to_install(extra),
     )
     return ExitCode.FAILED

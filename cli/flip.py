@@ -164,7 +164,7 @@ async def _carry_out(
     scaler: Scaler, plan: FlipPlan, request: FlipRequest, hand_on_to: HandOn
 ) -> None:
     """Raises ScaleRefused and NotSettled: what was done by then stays, and is said."""
-    deadline = Deadline.after(request.deadline_s)
+    deadline = Deadline.after(plan.limit_s)
     grow = ScaleOrder(pool=plan.growing.pool, size=plan.growing.size)
     shrink = ScaleOrder(
         pool=plan.shrinking.pool, size=plan.shrinking.size, leaving=(plan.worker_id,)

@@ -16,6 +16,7 @@ from cluster.scaling.scaler import (
     ScalePlan,
     Scaler,
     ScaleRefused,
+    start_limit_of,
 )
 
 _NO_ROOM = (
@@ -40,7 +41,8 @@ class FlipRequest:
     goes_first: bool = False
     """The old worker goes before the new one starts."""
     is_agreed: bool = False
-    deadline_s: float = 600.0
+    deadline_s: float | None = None
+    """None: as long as the pools say that a start may take."""
     output: str = "table"
     release: str = ""
     """[NAMESPACE/]RELEASE, if it is one on Kubernetes."""
@@ -60,6 +62,8 @@ class FlipPlan:
     shrinking: ScalePlan
     is_side_by_side: bool
     """The new worker is there before the old one goes."""
+    limit_s: float
+    """For it all."""
     why_not: str = ""
     """Why it is not, in words."""
 
@@ -70,6 +74,7 @@ async def planned(
     """Changes nothing. `roles`: see `flip`. Raises ScaleRefused, and OrderUnanswered or
     SplitserveError where nobody answers."""
     pools = {state.name: state for state in await scaler.pools()}
+    usual_s = start_limit_of(list(pools.values()))
     gaining = _gaining(request, pools)
     leaving = _leaving(request, gaining, pools, roles)
     if pools[leaving].num_wanted < 2:
@@ -100,6 +105,7 @@ async def planned(
         growing=growing,
         shrinking=shrinking,
         is_side_by_side=not why_not,
+        limit_s=usual_s if request.deadline_s is None else request.deadline_s,
         why_not=why_not,
     )
 

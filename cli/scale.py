@@ -23,17 +23,19 @@ from cli.terminal import complain, say
 from cluster.deadline import Deadline
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
-from cluster.errors import SplitserveError
+from cluster.errors import SplitserveError, WorkerLost
 from cluster.join_token import operators_token
 from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.pool_members import least_to_lose, pool_name
 from cluster.scaling.scaler import (
     NotSettled,
+    PoolState,
     RefusalReason,
     ScaleOrder,
     ScalePlan,
     Scaler,
     ScaleRefused,
+    start_limit_of,
     wait_until_ready,
 )
 from cluster.scaling.supervised import TIMEOUT_S, SupervisedScaler
@@ -48,7 +50,8 @@ class ScaleRequest:
     is_dry_run: bool = False
     waits: bool = False
     is_agreed: bool = False
-    deadline_s: float = 600.0
+    deadline_s: float | None = None
+    """None: as long as the pools say that a start may take."""
     output: str = "table"
     may_wait: bool = False
     """For nodes that are not there yet."""
@@ -144,7 +147,8 @@ async def scale(
 ) -> ExitCode:
     """All orders are judged before the first is given."""
     try:
-        orders = await _orders(scaler, request, members)
+        states = await scaler.pools()
+        orders = _orders(states, request, members)
         judged = [await _judged(scaler, order, request, members) for order in orders]
         orders, plans = [each[0] for each in judged], [each[1] for each in judged]
         _show(plans, members, request.output)
@@ -166,7 +170,10 @@ async def scale(
     except NotSettled as failure:
         complain(str(failure), remedy="see `splitserve status`")
         return ExitCode.FAILED
-    return await _wait(scaler, request) if request.waits else ExitCode.OK
+    if not request.waits:
+        return ExitCode.OK
+    limit_s = start_limit_of(states) if request.deadline_s is None else request.deadline_s
+    return await _wait(scaler, request, Deadline.after(limit_s))
 
 
 async def _judged(
@@ -229,10 +236,10 @@ def _how_pools_are(plans: Sequence[ScalePlan], number: int, *, is_refused: bool)
     return "; ".join(parts)
 
 
-async def _orders(
-    scaler: Scaler, request: ScaleRequest, members: Sequence[MemberState]
+def _orders(
+    states: Sequence[PoolState], request: ScaleRequest, members: Sequence[MemberState]
 ) -> list[ScaleOrder]:
-    now = {state.name: state.num_wanted for state in await scaler.pools()}
+    now = {state.name: state.num_wanted for state in states}
     return [
         ScaleOrder(
             pool=pool,
@@ -245,13 +252,18 @@ async def _orders(
     ]
 
 
-async def _wait(scaler: Scaler, request: ScaleRequest) -> ExitCode:
-    deadline = Deadline.after(request.deadline_s)
+async def _wait(scaler: Scaler, request: ScaleRequest, deadline: Deadline) -> ExitCode:
     try:
         await wait_until_ready(scaler, request.sizes, deadline, asyncio.sleep)
     except NotSettled as failure:
         complain(str(failure), remedy="see `splitserve status` and the worker's log")
         return ExitCode.FAILED
+    except ScaleRefused as refusal:
+        complain(f"begun, and not seen to its end ({refusal.reason}): {refusal.message}")
+        return ExitCode.FAILED
+    except WorkerLost:
+        complain("begun, and not seen to its end")
+        raise
     say("ready")
     return ExitCode.OK
 

@@ -11,6 +11,7 @@ from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, MaybeRelease
 from cli.output_form import ViewOutput, checked_view_form
 
 scale_app = typer.Typer(rich_markup_mode=None)
+_USUAL = "default: a release's progressDeadlineSeconds, elsewhere 600"
 
 
 @scale_app.command()
@@ -20,7 +21,9 @@ def scale(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would do")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="until all are ready")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
-    deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of --wait")] = 600.0,
+    deadline: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=1, help=f"of --wait; {_USUAL}")
+    ] = None,
     allow_pending: Annotated[
         bool,
         typer.Option("--allow-pending", help="on Kubernetes: also where no node has the GPUs yet"),
@@ -61,7 +64,9 @@ def flip(
         bool, typer.Option("--one-by-one", help="the old one goes first")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
-    deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of it all")] = 600.0,
+    deadline: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=1, help=f"of it all; {_USUAL}")
+    ] = None,
     grpc: GrpcAddress = DEFAULT_ROUTER,
     kubernetes: MaybeRelease = None,
     output: ViewOutput = "table",

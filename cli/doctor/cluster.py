@@ -1,8 +1,4 @@
-"""What a pod sees of its cluster: its account and its rights, the routers' name, and each router.
-
-The API server is asked over plain HTTPS, by the files that Kubernetes gives a pod: a router's image
-has no client library.
-"""
+"""What a pod sees of its cluster: its account and rights, the routers' name, and each router."""
 
 from __future__ import annotations
 
@@ -11,48 +7,22 @@ import os
 import socket
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from cli.doctor.finding import Check, Finding, broken, fine, poor
+from cli.doctor.finding import Check, Finding, broken, fine
+from cli.doctor.rights import TIMEOUT_S, right_checks
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.dial.names import addresses_of
 from cluster.errors import SplitserveError
 from cluster.join_token import operators_token
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-TIMEOUT_S = 5.0
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-class Deed(NamedTuple):
-    """What an account may or may not do in its namespace, and who wants it."""
-
-    verb: str
-    group: str
-    resource: str
-    wanted_by: str
-
-    @property
-    def name(self) -> str:
-        """Such as "patch deployments/scale"."""
-        return f"{self.verb} {self.resource}"
-
-
-DEEDS = (
-    Deed("list", "apps", "deployments", "splitserve scale and rollout"),
-    Deed("patch", "apps", "deployments/scale", "splitserve scale"),
-    Deed("patch", "apps", "deployments", "splitserve rollout pause, resume and undo"),
-    Deed("list", "apps", "replicasets", "splitserve rollout"),
-    Deed("list", "", "pods", "a router that looks for vLLM's pods"),
-    Deed("watch", "", "pods", "a router that looks for vLLM's pods"),
-)
 
 
 def cluster_checks(router: str, account: Path = ACCOUNT) -> list[Check]:
     """`router`: host:port of the routers, by the name of their Service."""
     checks = [Check("account", partial(_account, account))]
     if (account / "token").exists():
-        checks += [Check(f"rbac {deed.name}", partial(_may, deed, account)) for deed in DEEDS]
+        checks += right_checks(account, os.environ)
     return [
         *checks,
         Check("dns", partial(_name, router)),
@@ -74,51 +44,6 @@ def _account(account: Path) -> Finding:
     if not size:
         return broken(f"{account / 'token'} is empty", "delete the pod: it gets a new one")
     return fine(f"a service account of the namespace {namespace}")
-
-
-def _may(deed: Deed, account: Path) -> Finding:
-    """A right that is missing matters to whoever wants it here, and to nobody else."""
-    try:
-        allowed = _reviewed(deed, account)
-    except Exception as failure:  # of the network, TLS, or an answer that is none
-        return broken(
-            f"the API server does not say whether {deed.name} is allowed: {failure}",
-            "see the cluster's network policies, and that the token is not expired",
-        )
-    if allowed:
-        return fine(f"may {deed.name}")
-    role = f"give its Role the verb {deed.verb} on {deed.resource}"
-    return poor(f"may not {deed.name}", f"{deed.wanted_by} would need it from here: {role}")
-
-
-def _reviewed(deed: Deed, account: Path) -> bool:
-    import ssl
-
-    import httpx
-
-    resource, _, subresource = deed.resource.partition("/")
-    attributes = {
-        "namespace": (account / "namespace").read_text().strip(),
-        "verb": deed.verb,
-        "group": deed.group,
-        "resource": resource,
-        "subresource": subresource,
-    }
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-    answer = httpx.post(
-        f"https://{host}:{port}{_REVIEWS}",
-        json={
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        },
-        headers={"Authorization": f"Bearer {(account / 'token').read_text().strip()}"},
-        verify=ssl.create_default_context(cafile=str(account / "ca.crt")),
-        timeout=TIMEOUT_S,
-        trust_env=False,
-    )
-    told: dict[str, Any] = answer.raise_for_status().json()
-    return bool(told["status"]["allowed"])
 
 
 def _name(router: str) -> Finding:

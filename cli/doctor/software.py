@@ -11,10 +11,11 @@ from pathlib import Path
 
 from cli.doctor.finding import Check, Finding, broken, fine, poor
 from cli.doctor.probe import ProbeFailed, probe
+from cluster.extras import how_to_install
 from cluster.supervisor.devices import THIS_HOST, NvidiaHost, visible_gpus, why_unusable
 
-_WORKER = "pip install 'splitserve[worker]'"
-_RAY_HINT = "pip install 'splitserve[ray]', or do without --launcher and --rank-launcher ray"
+_WORKER = how_to_install("worker")
+_RAY_HINT = f"{how_to_install('ray')}; or do without --launcher and --rank-launcher ray"
 RAY_FROM, RAY_BELOW = (2, 60), (2, 62)
 """As the extra `ray` asks for: cluster/launcher/ray uses what Ray does not promise to keep."""
 _TRANSFER_HINT = "see the message; --prefill 0 is a deployment that needs no transfer"

@@ -141,6 +141,7 @@ def pool_state(deployment: Object) -> PoolState:
         problem=kind_of(deployment).problem(deployment),
         role=_role_of(deployment),
         workers_begin=f"{deployment['metadata']['name']}-",
+        start_limit_s=deployment["spec"].get("progressDeadlineSeconds"),
     )
 
 

@@ -5,14 +5,13 @@ The `kubernetes` package is imported when the first connection is opened: it is 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from cluster.errors import ConfigError
 from cluster.scaling.groups import GroupSets, Object
 from cluster.scaling.kubernetes_call import called
+from cluster.scaling.kubernetes_login import opened_client
 from cluster.scaling.pool_kind import kind_of
 from cluster.scaling.room_api import RoomApi, ServerRoom
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
@@ -79,18 +78,8 @@ class ApiServer(DeploymentsApi):
     async def opened(cls, namespace: str) -> ApiServer:
         """Empty: the namespace of the kubeconfig's context, or of the pod that we are. Raises
         ConfigError where no cluster is configured."""
-        from kubernetes.aio import client as api
-        from kubernetes.aio import config
-
-        try:
-            with (
-                warnings.catch_warnings()
-            ):  # that there is no kubeconfig is as it should be in a pod
-                warnings.simplefilter("ignore", UserWarning)
-                await config.load_config()
-        except (config.ConfigException, OSError) as cause:
-            raise ConfigError(f"no Kubernetes cluster is configured: {cause}") from cause
-        return cls(namespace or _own_namespace(), api.ApiClient())
+        client = await opened_client()
+        return cls(namespace or _own_namespace(), client)
 
     async def pools(self, selector: str) -> Sequence[Object]:
         """See DeploymentsApi."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cluster.errors import WorkerLost
+from cluster.scaling.kubernetes_login import NOT_KNOWN
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
 TIMEOUT_S = 15.0
@@ -48,13 +49,18 @@ async def read_plain(call: Any, **arguments: Any) -> Any:
 
 def refused(status: int | None, message: str) -> ScaleRefused | WorkerLost:
     """What an answer of the API server means here. Its words name the verb that is forbidden. 422
-    is of a patch whose test has failed; a server that is not well has refused nothing."""
+    is of a patch whose test has failed; a server that is not well has refused nothing, nor has one
+    that does not know who asks: somebody logs in again."""
+    if status == NOT_KNOWN:
+        return WorkerLost(
+            f"the API server does not know who asks ({message}), also with the kubeconfig read "
+            "again: log in, and see `kubectl auth whoami`"
+        )
     if status is None or status >= 500:
         return WorkerLost(f"the API server is not well: {message}")
     if "exceeded quota" in message:
         return ScaleRefused(RefusalReason.QUOTA, message)
     reasons = {
-        401: RefusalReason.FORBIDDEN,
         403: RefusalReason.FORBIDDEN,
         404: RefusalReason.NO_SUCH_POOL,
         409: RefusalReason.CHANGING,

@@ -18,6 +18,8 @@ from cluster.errors import WorkerLost
 
 POLL_INTERVAL_S = 1.0
 """Between two looks at pools that are not ready yet."""
+USUAL_START_S = 600.0
+"""In which new workers are to be ready, where nobody says otherwise."""
 
 
 class RefusalReason(enum.StrEnum):
@@ -64,6 +66,8 @@ class PoolState:
     """Of its workers; empty: its name is their role."""
     workers_begin: str = ""
     """With what the names of its workers begin; empty: names say nothing."""
+    start_limit_s: float | None = None
+    """In which what is wanted is to be reached, by whoever made the pool; None: it is not said."""
 
     @property
     def is_settled(self) -> bool:
@@ -131,6 +135,12 @@ class NotSettled(Exception):
 
 class OrderUnanswered(NotSettled):
     """An order was taken, and nobody has said what came of it: it may have begun."""
+
+
+def start_limit_of(states: Sequence[PoolState]) -> float:
+    """Seconds for what waits for pools of a fleet: the slowest pool's, since it may wait for it."""
+    said = [state.start_limit_s for state in states if state.start_limit_s is not None]
+    return max(said, default=USUAL_START_S)
 
 
 async def wait_until_ready(

@@ -6,6 +6,7 @@ import re
 import signal
 from dataclasses import dataclass
 
+from cluster.extras import how_to_install
 from cluster.launcher.output import structured_event
 from cluster.launcher.protocol import ProcessExit
 from cluster.process.startup import Leaving, StartupFailed
@@ -16,7 +17,7 @@ _REMEDIES = {
     "--max-context-tokens, or start fewer workers",
     "SIGILL": "this CPU lacks an instruction that the build uses; see `splitserve doctor`",
     "SIGBUS": "shared memory is full: enlarge /dev/shm; see `splitserve doctor`",
-    "ModuleNotFoundError": "install what workers need: pip install 'splitserve[worker]'",
+    "ModuleNotFoundError": f"install what workers need: {how_to_install('worker')}",
 }
 START_FAILED = "start_failed"
 NODE_LOST = "node_lost"

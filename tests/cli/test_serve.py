@@ -151,7 +151,7 @@ def test_a_crash_at_start_is_told_with_its_exception_and_its_log(tmp_path: Path)
     assert error == (
         "error: decode-0: exit code 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"
     )
-    assert "splitserve[worker]" in remedy and str(tmp_path / "decode-0.log") in remedy
+    assert "-c constraints.txt '.[worker]'" in remedy and str(tmp_path / "decode-0.log") in remedy
     assert not any("Traceback" in line for line in fleet.lines)
 
 

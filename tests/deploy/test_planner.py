@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cli.doctor.rights import deeds_of
 from planner.pool_limits import PoolLimits, limits_of
 from tests.deploy.chart import Manifest, refusal, rendered
 
@@ -55,6 +56,30 @@ def test_it_may_list_deployments_and_their_limits_and_change_the_sizes_of_its_po
     binding = rendered(SIZED).kind("RoleBinding")["demo-planner"]
     account = rendered(SIZED).pods["demo-planner"]["spec"]["serviceAccountName"]
     assert [each["name"] for each in binding["subjects"]] == [account] == ["demo-planner"]
+
+
+@pytest.mark.parametrize("values", [SIZED, THREE_POOLS])
+def test_the_doctor_in_its_pod_asks_for_just_the_rights_that_it_is_given(values: Manifest) -> None:
+    granted = {
+        (verb, group, resource, name)
+        for rule in rules_of(values)
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+    }
+    deeds = deeds_of(rendered(values).environ("demo-planner"))
+    asked = {
+        (deed.verb, *place, deed.of)
+        for deed in deeds
+        if not deed.without
+        for place in ((deed.group, deed.resource), deed.instead)
+        if place is not None
+    }
+    needed = [deed for deed in deeds if not deed.without and deed.instead is None]
+    assert {(deed.verb, deed.group, deed.resource, "") for deed in needed} <= granted
+    listed = ("list", "leaderworkerset.x-k8s.io", "leaderworkersets", "")
+    assert granted - {listed} <= asked
 
 
 def test_it_sees_nodes_and_pods_of_the_cluster_where_that_is_asked_for() -> None:

@@ -10,11 +10,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from cluster.extras import EXTRAS, how_to_install
 from tests.packaging.test_import_cycles import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 INSTALL = re.compile(r"pip install [^`\n]*(?:\.|'\.\[\w+\]')`")
 """Of this project; as the README has it."""
+TEXTS = (".md", ".py", ".sh", ".tpl", ".txt", ".yaml")
 
 
 def ranges() -> dict[str, SpecifierSet]:
@@ -46,3 +48,24 @@ def test_every_install_that_the_readme_tells_of_keeps_to_the_pins() -> None:
     told = INSTALL.findall((ROOT / "README.md").read_text())
     assert len(told) >= 2
     assert [line for line in told if " -c constraints.txt " not in line] == []
+
+
+BARE_NAME = re.compile(r"pip3? install [^`,\n]*splitserve\b(?:\[|'|\"|`|$)")
+"""As an index would be asked for it."""
+
+
+def test_nobody_is_told_to_ask_an_index_for_a_name_that_nobody_of_ours_publishes() -> None:
+    """Such a name may be taken by a stranger, on machines that hold a kubeconfig."""
+    told = [path for path in ROOT.glob("*") if path.is_file() and path.suffix in (".md", "")]
+    for folder in ROOT.iterdir():
+        if folder.is_dir() and not folder.name.startswith("."):
+            told += [path for path in folder.rglob("*") if path.suffix in TEXTS]
+    assert len(told) > 500
+    wrong = [str(path) for path in told if BARE_NAME.search(path.read_text(errors="replace"))]
+    assert wrong == [] and BARE_NAME.search("pip install" + " 'splitserve[worker]'")
+
+
+def test_every_extra_that_somebody_is_told_of_is_one() -> None:
+    extras = set(PROJECT["optional-dependencies"])
+    assert {*EXTRAS.values(), "worker", "ray", "kubernetes"} <= extras
+    assert INSTALL.search(f"`{how_to_install('ray').partition(',')[0]}`")

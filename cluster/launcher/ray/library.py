@@ -10,8 +10,9 @@ import os
 from typing import Any
 
 from cluster.errors import ConfigError
+from cluster.extras import how_to_install
 
-_REMEDY = "pip install 'splitserve[ray]', or start ranks and workers as processes"
+_REMEDY = f"{how_to_install('ray')}; or start ranks and workers as processes"
 _UNLESS_ASKED = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A call that comes after the end of a connection would begin another.

@@ -13,18 +13,20 @@ from pathlib import Path
 import pytest
 import trustme
 
-from cli.doctor.cluster import DEEDS, cluster_checks
+from cli.doctor.cluster import cluster_checks
 from cli.doctor.finding import Finding, Verdict
+from cli.doctor.rights import DEEDS, deeds_of
 from cluster.join_token import JOIN_TOKEN
 from tests.cli.test_status import running_fleet
 
 AUTHORITY = trustme.CA()
+OF_PODS = ("SPLITSERVE_KUBERNETES", "SPLITSERVE_POOLS", "SPLITSERVE_VLLM")
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPLITSERVE_HOME", str(tmp_path / "home"))
-    for name in (JOIN_TOKEN, "SPLITSERVE_FLEET_TLS"):
+    for name in (JOIN_TOKEN, "SPLITSERVE_FLEET_TLS", *OF_PODS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -34,7 +36,9 @@ def findings(router: str, account: Path) -> dict[str, Finding]:
 
 @contextmanager
 def api_server(allowed: set[str], token: str) -> Iterator[int]:
-    """Answers what it is asked about rights, to whoever has the token; its port."""
+    """Answers what it is asked about rights, to whoever has the token; its port. A deed is allowed
+    as it is asked for: "list pods" of the namespace llm and of all, "list pods vllm" of another,
+    "patch deployments/scale of llm-decode" of that name alone."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -44,7 +48,9 @@ def api_server(allowed: set[str], token: str) -> Iterator[int]:
             is_known = self.headers["Authorization"] == f"Bearer {token}"
             self.send_response(201 if is_known else 401)
             self.end_headers()
-            answer = {"status": {"allowed": f"{deed['verb']} {name}" in allowed}}
+            place = deed["namespace"] if deed["namespace"] != "llm" else ""
+            words = (deed["verb"], name, deed["name"] and f"of {deed['name']}", place)
+            answer = {"status": {"allowed": " ".join(filter(None, words)) in allowed}}
             self.wfile.write(json.dumps(answer).encode())
 
         def log_message(self, *_: object) -> None:
@@ -108,6 +114,63 @@ def test_each_right_is_asked_for_and_one_that_is_missing_is_named(
     assert "splitserve scale" in missing.hint and "verb patch on deployments/scale" in missing.hint
     assert refused["rbac list pods"].verdict is Verdict.FAIL
     assert "401" in refused["rbac list pods"].text
+
+
+PLANNERS = {
+    "list deployments",
+    "list limitranges",
+    "list resourcequotas",
+    "list poddisruptionbudgets",
+    "patch deployments/scale of chat-decode",
+    "patch leaderworkersets/scale of chat-prefill",
+}
+"""As the chart's Role grants it where prefill has several hosts a worker."""
+
+
+def rights_of(account: Path, allowed: set[str], monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    with api_server(allowed, "secret-token") as port:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+        found = findings("127.0.0.1:1", account)
+    return [each for name, each in found.items() if name.startswith("rbac ")]
+
+
+def test_a_planner_is_asked_for_what_it_needs_by_the_names_that_its_role_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = account_in(tmp_path / "account", "secret-token")
+    monkeypatch.setenv("SPLITSERVE_KUBERNETES", "llm/chat")
+    monkeypatch.setenv("SPLITSERVE_POOLS", "decode=1..16,prefill=1..8")
+    found = rights_of(account, PLANNERS, monkeypatch)
+    assert {each.verdict for each in found} == {Verdict.OK}
+    texts = [each.text for each in found]
+    assert "may patch deployments/scale of chat-decode in llm" in texts
+    assert any(
+        "list nodes everywhere: what nodes have free is not looked" in each for each in texts
+    )
+    for right in PLANNERS:
+        (missing,) = (
+            each
+            for each in rights_of(account, PLANNERS - {right}, monkeypatch)
+            if each.verdict is not Verdict.OK
+        )
+        assert missing.verdict is Verdict.WARN and "the planner would need it" in missing.hint
+
+
+def test_a_router_is_asked_for_pods_of_the_namespace_where_its_vllm_servers_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = account_in(tmp_path / "account", "secret-token")
+    monkeypatch.setenv("SPLITSERVE_VLLM", "kubernetes://engines/app=vllm?port=8000")
+    theirs = rights_of(account, {"list pods engines", "watch pods engines"}, monkeypatch)
+    assert [each.verdict for each in theirs] == [Verdict.OK] * 2
+    ours = rights_of(account, {"list pods", "watch pods"}, monkeypatch)
+    assert [each.verdict for each in ours] == [Verdict.WARN] * 2
+    assert "may not list pods in engines" in ours[0].text
+
+
+def test_servers_that_are_named_need_no_right_and_leave_the_deeds_of_commands() -> None:
+    assert deeds_of({"SPLITSERVE_VLLM": "http://a:8000"}) == deeds_of({}) == DEEDS
 
 
 def test_an_account_whose_token_is_empty_is_a_failure(tmp_path: Path) -> None:
