@@ -126,13 +126,13 @@ async def test_a_router_says_what_it_has_promised_and_whether_it_has_a_line() ->
     share = given.assign("r1", num_tokens=300, prefill_tokens=200, seats=Seats(4, 150))
     await routers.tick()
     assert (seen.elsewhere.num_seqs, seen.elsewhere.coming_tokens) == (4, 150)
-    assert seen.room._part.num_parts == 2 and given.room._part.num_parts == 1
+    assert seen.room._seat_part.num_parts == 2 and given.room._seat_part.num_parts == 1
     assert line.num_looks > 0
     share.prefilled()
     line.num_queued = 0
     await routers.tick()
     assert (seen.elsewhere.num_seqs, seen.elsewhere.coming_tokens) == (4, 0)
-    assert seen.room._part.num_parts == 1
+    assert seen.room._seat_part.num_parts == 1
 
 
 async def test_a_store_that_is_away_or_empty_takes_nobody_the_others_for_long() -> None:
