@@ -37,7 +37,8 @@ from benchmarks.report import Row, exit_code, print_table, write_json
 
 NUM_CLIENTS = (1, 16, 64, 256)
 NUM_STREAMS = 64
-STEPS_S = {"10 ms": 0.01, "1 ms": 0.001}
+BUSY = "1 ms"
+STEPS_S = {"10 ms": 0.01, BUSY: 0.001}
 """Of the worker: one that leaves time between tokens, and one that comes as fast as it can."""
 NUM_OPEN = 1000
 """Streams whose memory is measured, told per ten thousand."""
@@ -167,7 +168,7 @@ def _rows(figures: dict[str, Figures], alone: Figures) -> Iterator[Row]:
             yield Row(f"{name}: added to a request, {count} clients", added_ms, "ms", goal=goal_ms)
         yield Row(f"{name}: a request, 64 clients", one.request_core_us, "core-us")
         for step, core_us in one.token_core_us.items():
-            goal_us = STREAMED_TOKEN_US if is_ours else None
+            goal_us = STREAMED_TOKEN_US if is_ours and step == BUSY else None
             title = f"{name}: a token of 64 streams, steps of {step}"
             yield Row(title, core_us, "core-us", goal=goal_us)
         yield Row(f"{name}: 10k open streams", one.open_streams_mb, "MB")

@@ -59,6 +59,8 @@ class Seen:
     """What the points of one way have shown."""
 
     way: str
+    most_tokens: int
+    """An answer of each kind is to go on after each of so many."""
     num_answers: int = 0
     wrong: list[str] = field(default_factory=list)
     pauses_ms: list[float] = field(default_factory=list)
@@ -74,34 +76,35 @@ class Seen:
         """That its router has by now, as far as one can tell."""
         return answer.num_pieces + median_low(self.ahead[answer.kind])
 
-    def missing(self, num_tokens: int) -> dict[str, list[int]]:
+    @property
+    def missing(self) -> dict[str, list[int]]:
         """By kind, where none has gone on yet."""
-        wanted = set(range(1, num_tokens + 1))
+        wanted = set(range(1, self.most_tokens + 1))
         return {kind: left for kind in KINDS if (left := sorted(wanted - self.tokens[kind]))}
 
 
 def measure(way: str, num_tokens: int, max_points: int) -> Seen:
     """Loses workers until every kind has gone on after each of so many tokens, or it is enough.
     Of one fleet only so many: its supervisor waits ever longer before it restarts them again."""
-    seen = Seen(way)
+    seen = Seen(way, num_tokens)
     flags = ("--prefill", "1", "--decode", str(NUM_DECODE), "--niceness", "1")
     for first in range(0, max_points, POINTS_PER_FLEET):
-        if not seen.missing(num_tokens):
+        if not seen.missing:
             break
         points = range(first, min(first + POINTS_PER_FLEET, max_points))
         with whole_fleet(*flags, num_workers=1 + NUM_DECODE) as fleet:
-            asyncio.run(_measure_one(fleet, seen, num_tokens, points))
+            asyncio.run(_measure_one(fleet, seen, points))
     return seen
 
 
-async def _measure_one(fleet: LocalFleet, seen: Seen, num_tokens: int, points: range) -> None:
+async def _measure_one(fleet: LocalFleet, seen: Seen, points: range) -> None:
     chance = random.Random(points.start)
     url = f"http://127.0.0.1:{fleet.port}"
     async with httpx.AsyncClient(base_url=url, timeout=REQUEST_TIMEOUT_S) as http:
         client = Client(http)
         await client.learn()
         for number in points:
-            missing = seen.missing(num_tokens)
+            missing = seen.missing
             if not missing:
                 break
             kinds = islice(cycle(missing), NUM_STREAMS)
@@ -159,7 +162,7 @@ async def _stand_well(seen: Seen, answers: Sequence[Answer], first: Answer, step
     """Until many of the answers have as many tokens as none of their kind has gone on after: fewer
     are enough with every token of the first one, and it is over with its end. The engines stand
     still then, and all that they have said has arrived."""
-    missing = seen.missing(MOST_TOKENS)
+    missing = seen.missing
     began = first.num_pieces
     while not first.usage and not first.error:
         steps.stand()
@@ -188,7 +191,7 @@ def _judge(
         if (count := gone_on.get(answer.request_id)) is not None:
             seen.tokens[answer.kind].add(count)
             seen.pauses_ms.append(answer.longest_gap_ms)
-    missing = seen.missing(MOST_TOKENS)
+    missing = seen.missing
     left = sum(map(len, missing.values()))
     print(
         f"  after {sorted(gone_on.values())} tokens; {len(seen.wrong)} wrong, left: "
@@ -238,9 +241,9 @@ async def _all_ready(fleet: LocalFleet) -> list[MemberStatus]:
     raise TimeoutError(f"{NUM_DECODE} decode workers were not ready within {BACK_TIMEOUT_S:.0f} s")
 
 
-def rows_of(seen: Seen, num_tokens: int) -> list[Row]:
+def rows_of(seen: Seen) -> list[Row]:
     """No goal for the pause: it is the prompt's and the answer's own computing, and the notice."""
-    missing = sum(len(left) for left in seen.missing(num_tokens).values())
+    missing = sum(len(left) for left in seen.missing.values())
     rows = [
         Row(f"{seen.way}: wrong answers of {seen.num_answers}", len(seen.wrong), "answers", goal=0),
         Row(f"{seen.way}: places where no answer has gone on", missing, "places"),
@@ -263,8 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     details: dict[str, Any] = {"engine alone": places.wrong}
     for way in options.how:
         seen = measure(way, options.tokens, options.points)
-        rows += rows_of(seen, options.tokens)
-        details[way] = {"wrong": seen.wrong, "missing": seen.missing(options.tokens)}
+        rows += rows_of(seen)
+        details[way] = {"wrong": seen.wrong, "missing": seen.missing}
         for line in seen.wrong[:5]:
             print(f"  wrong: {line}")
     print_table("answers whose decode worker is lost", rows)

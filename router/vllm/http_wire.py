@@ -20,13 +20,15 @@ import msgspec
 
 from cluster.deadline import end_now
 from cluster.errors import ConfigError, WorkerLost, WorkerSilent
-from cluster.process.own_lateness import SeenTimeout
+from cluster.process.own_lateness import SeenTime, SeenTimeout
 from router.vllm.event_lines import EventLines
 from router.vllm.server_address import VllmAddress
 from router.vllm.wire import NO_HEADERS, SentHeaders, VllmAnswer, check
 
 CONNECT_TIMEOUT_S = 1.5
 """Of TCP; less than a look waits: a host that is off is no server that is busy."""
+_LOOK_S = 0.25
+"""Of these; what passes between two looks counts for two of them at most."""
 HANDSHAKE_TIMEOUT_S = 5.0
 """Of TLS, which a busy server has no time for: of a look the whole look's limit is shorter."""
 KEEPALIVE_S = 2.0
@@ -156,17 +158,20 @@ class _Connecting:
     def __init__(self, limit: asyncio.Timeout) -> None:
         """`limit`: of the request, which has none."""
         self._limit = limit
+        self._waited = SeenTime(time.monotonic)
         self._timer: asyncio.TimerHandle | None = None
         self._stream: Any = None
 
     async def hear(self, event: str, info: dict[str, Any]) -> None:
         """Every step of the request, by httpx's extension "trace"."""
         if event == "connection.connect_tcp.started":
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(CONNECT_TIMEOUT_S, end_now, self._limit)
+            self._waited = SeenTime(time.monotonic, 2 * _LOOK_S)
+            self._look_soon()
         elif event == "connection.connect_tcp.complete":
             self._stream = info["return_value"]
             self._stop_timer()
+            if not self._limit.expired():
+                self._limit.reschedule(None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -175,6 +180,16 @@ class _Connecting:
         self._stop_timer()
         if kind is not None and self._stream is not None:
             await self._stream.aclose()
+
+    def _look_soon(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Of our own standing little counts: the kernel may have had the connection long since."""
+        if self._waited.look() < CONNECT_TIMEOUT_S:
+            self._look_soon()
+        else:
+            end_now(self._limit)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -16,7 +16,7 @@ from asyncio import FIRST_COMPLETED
 from typing import Any
 
 from cluster.deadline import Clock
-from cluster.errors import NotReady, SplitserveError, WorkerLost
+from cluster.errors import NotReady, SplitserveError, WorkerLost, WorkerSilent
 from cluster.logs import get_logger
 from cluster.process.background import cancel
 from cluster.process.own_lateness import LateTurn
@@ -43,7 +43,8 @@ class PrefillRequest:
         self._server, self._headers = server, headers
         self._clock = clock
         self.has_failed = False
-        """By the server's fault: one that is full, or refuses the request, has not."""
+        """By the server's fault: one that is full, refuses the request, or is silent to this one
+        alone, has not."""
         self.took_ms = 0.0
 
     async def ask(self, body: dict[str, Any], within_s: float) -> KeptBlocks | None:
@@ -57,7 +58,8 @@ class PrefillRequest:
             answer, answered_s = await self._answered(prefill_body(body), began_s + within_s)
             parameters = parameters_in(check(answer, server.name).body)
         except SplitserveError as error:
-            self._note_failed(error.message, failed=isinstance(error, WorkerLost))
+            lost = isinstance(error, WorkerLost) and not isinstance(error, WorkerSilent)
+            self._note_failed(error.message, failed=lost)
             return None
         finally:
             server.num_asked -= 1

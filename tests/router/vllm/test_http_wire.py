@@ -6,11 +6,13 @@ import asyncio
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import trustme
 
@@ -272,6 +274,18 @@ async def test_a_host_that_is_off_is_lost_before_a_look_would_call_it_silent(
         with pytest.raises(WorkerLost, match="takes no connection") as caught:
             await wire.get("/health", timeout_s=NUMBERS_TIMEOUT_S)
     assert not isinstance(caught.value, WorkerSilent)
+
+
+async def test_of_our_own_standing_no_host_is_called_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = anyio.connect_tcp
+
+    async def stands(*args: Any, **named: Any) -> Any:
+        time.sleep(http_wire.CONNECT_TIMEOUT_S + 0.5)  # the whole loop, not this request
+        return await connect(*args, **named)
+
+    monkeypatch.setattr("anyio.connect_tcp", stands)
+    async with wired(answering("200 OK", recorded.VERSION)) as (wire, _):
+        assert (await wire.get("/version", timeout_s=30.0)).body == recorded.VERSION
 
 
 async def test_a_server_that_does_not_answer_is_given_up() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.errors import WorkerSilent
 from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.kv_shape import KvShape
@@ -24,6 +25,7 @@ from router.vllm.prefill_request import PrefillRequest
 from router.vllm.server import VllmServer
 from router.vllm.server_address import VllmAddress, vllm_addresses
 from router.vllm.vllm_fleet import FOLLOW_AGAIN_S, VllmFleet
+from router.vllm.wire import VllmAnswer
 from tests.router.planes import member_of
 from tests.router.vllm.fake_vllm import FakeVllm
 from tests.router.vllm.test_link import virtually
@@ -407,6 +409,21 @@ async def test_a_prompt_of_a_process_that_was_replaced_is_given_up() -> None:
         manners.started_s += 60
         await asyncio.sleep(1.5)
         assert task.done() and await task is None and request.has_failed
+
+
+@virtually
+async def test_a_prompt_that_met_a_server_too_busy_for_tls_blames_it_not() -> None:
+    async with watched() as seen:
+        server = seen.server_of("vllm-p:1")
+
+        async def busy(*_args: object, **_named: object) -> VllmAnswer:
+            raise WorkerSilent("it takes connections and began no TLS in 5 s")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server.wire, "post", busy)
+            request = PrefillRequest(server, asyncio.get_running_loop().time)
+            assert await request.ask({"prompt": [5, 6]}, 60.0) is None
+        assert not request.has_failed
 
 
 @virtually
