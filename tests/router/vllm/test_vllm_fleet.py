@@ -43,6 +43,8 @@ BOTH = vllm_addresses("http://p:1,role=prefill,http://d:1,role=decode")
 class Lists:
     """A Discovery whose list a test changes."""
 
+    is_current = True
+
     def __init__(self, addresses: tuple[VllmAddress, ...]) -> None:
         self._news: asyncio.Queue[tuple[VllmAddress, ...] | Exception] = asyncio.Queue()
         self.tell(addresses)
