@@ -106,9 +106,7 @@ async def test_draining_a_node_loses_no_stream(release: Release) -> None:
         release.uncordon("two")
         assert release.nodes() == {"one"}
 
-    await under_load(
-        release, gather, lambda: release.drain("one"), lambda: release.uncordon("one")
-    )
+    await under_load(release, gather, lambda: release.drain("one"), lambda: release.uncordon("one"))
 
 
 async def test_the_only_router_goes_before_its_node_is_drained_and_no_stream_is_lost(

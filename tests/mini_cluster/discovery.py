@@ -104,8 +104,8 @@ def _plain(resource: Resource) -> Object:
 
 
 def _plain_sub(resource: Resource, name: str) -> Object:
-    """With the group of its kind where that is another's: kubectl drain evicts where `pods/eviction`
-    has one, and elsewhere deletes."""
+    """With the group of its kind where that is another's: without it kubectl drain deletes pods
+    and evicts none."""
     kind, verbs = _SUBRESOURCES[name]
     group, version = _GROUP_OF_KIND.get(kind, ("", ""))
     return {

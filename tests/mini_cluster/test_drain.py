@@ -14,7 +14,9 @@ from tests.mini_cluster.machine import running_cluster
 
 _IN_TIME = ("--timeout", "120s")
 _LABELS = {"app": "web"}
-_PROGRAM = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
+_PROGRAM = (
+    "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
+)
 
 
 @pytest.fixture
