@@ -13,6 +13,7 @@ from tests.deploy.release import Release
 
 _PROMPTS = ("The river ran past", "Once upon a time", "In the summer the mill", "A story of ships")
 _MAX_TOKENS = 24
+_NUM_TOLD = 5
 
 
 class Load:
@@ -32,6 +33,13 @@ class Load:
         """What failed, and what other words came than at rest."""
         others = (each for each in self._unexpected if each[1] not in self._expected[each[0]])
         return self.failed + [f"{prompt}: {text!r}" for prompt, text in others]
+
+    def check(self) -> None:
+        """AssertionError with the first of what is wrong, and how much it is."""
+        wrong = self.wrong
+        told = "\n".join(wrong[:_NUM_TOLD])
+        assert not wrong, f"{len(wrong)} wrong beside {self.num_right} right, at first:\n{told}"
+        assert self.num_right > 0
 
     async def learn(self) -> None:
         """Asks each prompt once, at rest; a second time beside what it has learned."""
@@ -106,5 +114,4 @@ async def load(
         if changes_model:
             await made.learn()
             assert made.num_models == 2
-    assert made.wrong == [], made.wrong
-    assert made.num_right > 0
+    made.check()

@@ -87,12 +87,33 @@ class Release:
         words = ("get", "pods", "-o", "name", "-l", f"app.kubernetes.io/component={component}")
         return self.cluster.kubectl(*words).split()
 
+    def staying(self, component: str) -> list[Object]:
+        """A component's pods that nobody has asked to leave."""
+        words = ("get", "pods", "-o", "json", "-l", f"app.kubernetes.io/component={component}")
+        pods: list[Object] = json.loads(self.cluster.kubectl(*words))["items"]
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+    def nodes(self) -> set[str]:
+        """On which pods are that nobody has asked to leave."""
+        components = ("router", "prefill-worker", "decode-worker")
+        return {pod["spec"]["nodeName"] for each in components for pod in self.staying(each)}
+
+    def drain(self, node: str) -> None:
+        """Returns when the node is cordoned, and nothing of the release is on it any more."""
+        words = ("drain", node, "--delete-emptydir-data", "--ignore-daemonsets", *IN_TIME)
+        said = self.cluster.kubectl(*words)
+        assert f"node/{node} cordoned" in said or f"node/{node} already cordoned" in said
+        assert node not in self.nodes()
+
+    def uncordon(self, node: str) -> None:
+        """Returns when all pods are ready, wherever they are."""
+        self.cluster.kubectl("uncordon", node)
+        for deployment in ("router", "prefill", "decode"):
+            self.rollout(deployment)
+
     def members_at_routers(self) -> list[dict[str, int]]:
         """By role, as each router that has an address and is not going counts its workers."""
-        words = ("get", "pods", "-o", "json", "-l", "app.kubernetes.io/component=router")
-        pods = json.loads(self.cluster.kubectl(*words))["items"]
-        staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-        return [_members_at(pod["status"].get("podIP", "")) for pod in staying]
+        return [_members_at(pod["status"].get("podIP", "")) for pod in self.staying("router")]
 
     def api_key(self) -> str:
         """That the release made."""

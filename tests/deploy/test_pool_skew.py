@@ -60,6 +60,19 @@ def whys(release: Release, component: str) -> dict[str, str]:
     return said
 
 
+def told_of_one_that_waits(release: Release) -> dict[str, Any]:
+    """States in which a new prefill worker waits beside an old one. A pod says so first, and its
+    operator hears of it when the kubelet has asked whether it has started, as it does every 5 s."""
+
+    def look() -> dict[str, Any] | None:
+        told = states(release)
+        prefill = told["prefill"]
+        return told if (prefill["num_waiting"], prefill["num_old"]) == (1, 1) else None
+
+    told: dict[str, Any] = wait_for(look, timeout_s=WITHIN_S, what="one that waits, as it is told")
+    return told
+
+
 def states(release: Release) -> dict[str, Any]:
     """By pool, as an operator is told."""
     environ = clean_environ(KUBECONFIG=str(release.cluster.server.kubeconfig("")))
@@ -87,9 +100,8 @@ async def test_a_pool_that_is_ahead_waits_for_the_other_and_no_stream_is_lost(
         right = clients.num_right
         while clients.num_right < right + 4 and not clients.wrong:
             await asyncio.sleep(0.1)
+        told = await asyncio.to_thread(told_of_one_that_waits, release)
         assert old in release.pods("prefill-worker")
-        told = await asyncio.to_thread(states, release)
-        assert (told["prefill"]["num_waiting"], told["prefill"]["num_old"]) == (1, 1)
         assert told["decode"]["is_paused"] and told["decode"]["num_waiting"] == 0
         release.cluster.kubectl("rollout", "resume", f"deployment/{NAME}-decode")
         await asyncio.to_thread(rollout, release, "status", *IN_TIME)

@@ -37,6 +37,11 @@ async def under_load(release: Release, *steps: Callable[[], object]) -> None:
                 await asyncio.sleep(0.1)
 
 
+def delete_one(release: Release, component: str) -> None:
+    """Of those that are not leaving already."""
+    release.cluster.kubectl("delete", "pod", release.staying(component)[0]["metadata"]["name"])
+
+
 async def test_an_upgrade_with_a_changed_argument_and_its_rollback_lose_no_stream(
     release: Release,
 ) -> None:
@@ -51,7 +56,7 @@ async def test_an_upgrade_with_a_changed_argument_and_its_rollback_lose_no_strea
 
 async def test_deleted_workers_of_both_roles_lose_no_stream(release: Release) -> None:
     def delete(component: str) -> None:
-        release.cluster.kubectl("delete", release.pods(component)[0])
+        delete_one(release, component)
         release.rollout(component.removesuffix("-worker"))
 
     await under_load(release, lambda: delete("decode-worker"), lambda: delete("prefill-worker"))
@@ -74,7 +79,7 @@ async def test_routers_that_come_and_go_lose_no_stream_and_each_has_every_worker
         see_all_workers(replicas)
 
     def delete() -> None:
-        release.cluster.kubectl("delete", release.pods("router")[0])
+        delete_one(release, "router")
         see_all_workers(2)
 
     def see_all_workers(num_routers: int) -> None:
@@ -91,13 +96,32 @@ async def test_routers_that_come_and_go_lose_no_stream_and_each_has_every_worker
 
 
 async def test_draining_a_node_loses_no_stream(release: Release) -> None:
-    def drain() -> None:
-        words = ("drain", "one", "--delete-emptydir-data", "--ignore-daemonsets", *IN_TIME)
-        release.cluster.kubectl(*words)
+    """With two routers and two decode workers, all of them on that node: budgets let one of each
+    go, and the other when a successor is ready."""
 
-    def come_back() -> None:
-        release.cluster.kubectl("uncordon", "one")
-        for deployment in ("router", "prefill", "decode"):
-            release.rollout(deployment)
+    def gather() -> None:
+        release.cluster.kubectl("scale", f"deployment/{NAME}-router", "--replicas=2")
+        release.rollout("router")
+        release.drain("two")
+        release.uncordon("two")
+        assert release.nodes() == {"one"}
 
-    await under_load(release, drain, come_back)
+    await under_load(release, gather, lambda: release.drain("one"), lambda: release.uncordon("one"))
+
+
+async def test_the_only_router_goes_before_its_node_is_drained_and_no_stream_is_lost(
+    release: Release,
+) -> None:
+    """Its budget lets it go, and nobody answers until its successor is ready; who restarts it on
+    the cordoned node has the successor first."""
+    release.cluster.kubectl("scale", f"deployment/{NAME}-router", "--replicas=1")
+    release.rollout("router")
+    (router,) = release.staying("router")
+    node: str = router["spec"]["nodeName"]
+
+    def move() -> None:
+        release.cluster.kubectl("cordon", node)
+        release.cluster.kubectl("rollout", "restart", f"deployment/{NAME}-router")
+        release.rollout("router")
+
+    await under_load(release, move, lambda: release.drain(node), lambda: release.uncordon(node))

@@ -60,13 +60,7 @@ def resource_list(api_version: str, resources: list[Resource]) -> Object:
     for resource in resources:
         listed.append(_plain(resource) | {"kind": resource.kind, "verbs": list(resource.verbs)})
         for name in filter(_SUBRESOURCES.get, resource.subresources):
-            kind, verbs = _SUBRESOURCES[name]
-            part = {"name": f"{resource.plural}/{name}", "singularName": ""}
-            listed.append(
-                part
-                | {"namespaced": resource.is_namespaced, "kind": kind or resource.kind}
-                | {"verbs": verbs}
-            )
+            listed.append(_plain_sub(resource, name))
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -107,6 +101,20 @@ def _plain(resource: Resource) -> Object:
         "shortNames": list(resource.short_names),
         "categories": resource.categories,
     }
+
+
+def _plain_sub(resource: Resource, name: str) -> Object:
+    """With the group of its kind where that is another's: without it kubectl drain deletes pods
+    and evicts none."""
+    kind, verbs = _SUBRESOURCES[name]
+    group, version = _GROUP_OF_KIND.get(kind, ("", ""))
+    return {
+        "name": f"{resource.plural}/{name}",
+        "singularName": "",
+        "namespaced": resource.is_namespaced,
+        "kind": kind or resource.kind,
+        "verbs": verbs,
+    } | ({"group": group, "version": version} if version else {})
 
 
 def _full(resource: Resource) -> Object:

@@ -11,6 +11,20 @@ from tests.mini_cluster.conditions import condition, merged
 from tests.mini_cluster.history import Event, Object
 from tests.mini_cluster.pod_run import Node, PodRun
 
+_NODE_INFO = {
+    "architecture": "amd64",
+    "operatingSystem": "linux",
+    "osImage": "this machine",
+    "kernelVersion": "its own",
+    "kubeletVersion": "v1.37.0",
+    "kubeProxyVersion": "",
+    "containerRuntimeVersion": "process://1",
+    "machineID": "0",
+    "systemUUID": "0",
+    "bootID": "0",
+}
+"""All that the schema demands: whoever writes a node (kubectl cordon) has the whole checked."""
+
 
 class Kubelet:
     """`run` as long as the node is there, `close` ends all its pods at once."""
@@ -42,7 +56,7 @@ class Kubelet:
             "allocatable": resources,
             "conditions": merged([], [ready], datetime.now(UTC)),
             "addresses": [{"type": "InternalIP", "address": node.address}],
-            "nodeInfo": {"kubeletVersion": "v1.37.0", "operatingSystem": "linux"},
+            "nodeInfo": _NODE_INFO,
         }
         node.store.set_status("nodes", "", node.name, status)
 
