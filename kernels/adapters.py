@@ -21,8 +21,6 @@ from kernels.door import require, require_contiguous, require_dtype, require_sha
 
 NO_ADAPTER = 0
 """The slot of rows without one."""
-MAX_RANK = 256
-"""Of one adapter at one matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,9 +45,12 @@ class AdapterSite:
 
     parts: tuple[AdapterPart, ...]
     starts: torch.Tensor  # int32 [num_slots]: the first rank of each slot's run
+    max_lora_rank: int
+    """Of one adapter at one matrix: what `ranks` never says more than."""
 
     def __post_init__(self) -> None:
         require(0 < len(self.parts) <= 3, f"{len(self.parts)} parts; needed: 1 to 3")
+        require(self.max_lora_rank > 0, f"max_lora_rank is {self.max_lora_rank}")
         require_dtype("starts", self.starts, torch.int32)
         for part in self.parts:
             num_ranks = len(part.down)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from cluster.adapter import MAX_ADAPTERS
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.model_split import ModelSplit
@@ -13,7 +14,7 @@ from engine.model.adapters.bank import AdapterBank, AdapterRoom
 from engine.model.adapters.rank_adapters import RankAdapters, Staged
 from engine.model.adapters.words import AdapterWord, pack
 
-MAX_SLOTS: Final = 257
+MAX_SLOTS: Final = MAX_ADAPTERS + 1
 """Adapters in memory at once, and the slot of rows without."""
 
 

@@ -11,8 +11,9 @@ from tests.kernels.kernel_sets import CPU_SETS, DTYPES, cpu_set, random, toleran
 from tests.kernels.triton_places import PLACES, Place
 from tests.kernels.triton_places import kernels as triton_kernels
 
-RANKS = (8, 16, 3, 1, 256)
-"""Of the adapters in slots 1, 2, ...; slot 0 is nobody's."""
+RANKS = (8, 16, 3, 1, 300)
+"""Of the adapters in slots 1, 2, ...; slot 0 is nobody's. The last is larger than any that a fleet
+takes: what is laid aside for a row goes by the site, not by a number of the kernel's own."""
 SHAPES = [(96, (96, 32, 32)), (64, (100,)), (40, (24, 24))]
 SLOTS = {
     "one row": [2],
@@ -40,7 +41,11 @@ def site(inputs: int, widths: tuple[int, ...], dtype: torch.dtype) -> AdapterSit
             AdapterPart(down=down.to(dtype), up=up.to(dtype), ranks=ranks, first_column=column)
         )
         column += width
-    return AdapterSite(parts=tuple(parts), starts=torch.tensor(starts, dtype=torch.int32))
+    return AdapterSite(
+        parts=tuple(parts),
+        starts=torch.tensor(starts, dtype=torch.int32),
+        max_lora_rank=max(RANKS),
+    )
 
 
 def rows_of(
@@ -124,6 +129,7 @@ def test_tritons_versions_are_that_of_the_reference(slots: str, place: Place) ->
             for part in given.parts
         ),
         starts=given.starts.to(device),
+        max_lora_rank=given.max_lora_rank,
     )
     ours = out.to(device)
     triton_kernels().add_adapters(x.to(device), ours, of_rows.to(device), there, longest)

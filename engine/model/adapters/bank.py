@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cluster.adapter import MAX_LORA_RANK
 from cluster.models.adapters.targets import (
     DOWN,
     GATE_UP,
@@ -88,6 +89,7 @@ class AdapterBank:
     def place(self, slot: int, start: int, ranks: Mapping[str, int]) -> None:
         """From now on rows of the slot are those of the adapter that was written there."""
         assert slot != NO_ADAPTER, "the first slot is that of rows without an adapter"
+        assert all(rank <= MAX_LORA_RANK for rank in ranks.values()), "settings refuse more"
         self._starts[slot] = start
         for module, part in self._parts.items():
             part.ranks[slot] = ranks.get(module, 0)
@@ -118,7 +120,7 @@ class AdapterBank:
             column += part.up.shape[1]
             self._parts[module] = part
             parts.append(part)
-        return AdapterSite(parts=tuple(parts), starts=self._starts)
+        return AdapterSite(parts=tuple(parts), starts=self._starts, max_lora_rank=MAX_LORA_RANK)
 
     def _part(self, part: TargetPart, first_column: int) -> AdapterPart:
         return AdapterPart(

@@ -61,7 +61,8 @@ def site(inputs: int, widths: tuple[int, ...], dtype: torch.dtype) -> AdapterSit
             AdapterPart(down=down.to(dtype), up=up.to(dtype), ranks=ranks, first_column=column)
         )
         column += width
-    return AdapterSite(parts=tuple(parts), starts=torch.tensor(STARTS, dtype=torch.int32))
+    starts = torch.tensor(STARTS, dtype=torch.int32)
+    return AdapterSite(parts=tuple(parts), starts=starts, max_lora_rank=max(RANKS))
 
 
 def grouped(outputs: int, inputs: int, dtype: torch.dtype, seed: int) -> GroupedWeight:
