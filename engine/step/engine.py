@@ -28,7 +28,7 @@ from engine.step.batch.builder import BatchBuilder
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
 from engine.step.draft_meter import DraftMeter
-from engine.step.drafting.drafter import MakeDrafter
+from engine.step.drafting.draft import MakeGuesser
 from engine.step.inspection import Inspector
 from engine.step.launches import Launches
 from engine.step.mask_rows import check_compiles
@@ -70,10 +70,10 @@ class Engine:
         has_reads: HasReads = no_reads,
         core_clock: Clock | None = None,
         grammars: GrammarCompiler | None = None,
-        make_drafter: MakeDrafter | None = None,
+        make_guesser: MakeGuesser | None = None,
     ) -> None:
         """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows.
-        `grammars`: None: requests with one are refused. `make_drafter`: None: as options say.
+        `grammars`: None: requests with one are refused. `make_guesser`: None: as options say.
 
         Raises ConfigError for drafts that were asked for by name and cannot be.
         """
@@ -88,7 +88,7 @@ class Engine:
         self.table = RequestTable(clock, has_reads)
         self._meter = LoadMeter(core_clock)
         self._writer = FrameWriter(self.table)
-        self._speculation = speculation_of(replica, options, make_drafter, clock=clock)
+        self._speculation = speculation_of(replica, options, make_guesser, clock=clock)
         self.why_no_drafts = None if self._speculation else why_none(replica, options)
         """In words; None: sequences are drafted for."""
         self._grammars = grammars

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from engine.sampling.grammars.constraint import GrammarOutlook
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.requests.sequence import Sequence
 
 _WORD_BITS = 32

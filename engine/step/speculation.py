@@ -30,7 +30,7 @@ from engine.step.drafters.drafter_taking import DrafterTaking
 from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS, Draft, MakeDrafter
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
 from engine.step.planning.draft_lengths import least_chance, speedup
 from engine.step.planning.plan import SequenceKey
 from engine.step.planning.step_cost import StepCost
@@ -135,15 +135,15 @@ class Speculation:
 
 
 def speculation_of(
-    replica: Replica, options: EngineOptions, make_drafter: MakeDrafter | None, *, clock: Clock
+    replica: Replica, options: EngineOptions, make_guesser: MakeGuesser | None, *, clock: Clock
 ) -> Speculation | None:
     """None: nothing is drafted. Raises ConfigError for what was asked for by name and cannot be.
 
-    `make_drafter` replaces prompt lookup, and is not asked whether it may be.
+    `make_guesser` replaces prompt lookup, and is not asked whether it may be.
     """
     draft_model_of(options.speculation)  # refuses what there is no drafter for
-    if make_drafter is not None:
-        drafters = _drafters(replica, options, make_drafter, clock)
+    if make_guesser is not None:
+        drafters = _drafters(replica, options, make_guesser, clock)
         return Speculation(drafters, replica.draft_shapes, clock=clock)
     why_not = why_none(replica, options)
     if why_not is None:
@@ -184,11 +184,11 @@ def may_change_texts(replica: Replica, options: EngineOptions) -> bool:
 
 
 def _drafters(
-    replica: Replica, options: EngineOptions, make_drafter: MakeDrafter, clock: Clock
+    replica: Replica, options: EngineOptions, make_guesser: MakeGuesser, clock: Clock
 ) -> list[Drafter]:
     """Texts are looked up beside a model's or a head's guesses: a client's prediction, and what is
     copied."""
-    drafters: list[Drafter] = [LookupDrafter(make_drafter)]
+    drafters: list[Drafter] = [LookupDrafter(make_guesser)]
     if replica.draft is not None:
         drafters.append(
             ModelDrafter(

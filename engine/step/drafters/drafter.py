@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from engine.contract.draft_numbers import DrafterKind
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.planning.step_cost import StepCost
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence

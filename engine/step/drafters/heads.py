@@ -33,7 +33,7 @@ from engine.step.drafters.drafter import (
 )
 from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafters.head_reader import HeadReader
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.drafting.head_kv import HeadKv
 from engine.step.drafting.kept_rates import SharedKeptRates
 from engine.step.grammar_drafts import outlook_for_drafts

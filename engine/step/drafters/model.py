@@ -23,8 +23,8 @@ from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, rea
 from engine.step.drafters.draft_sampling import GuessSampler, Making
 from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime, Wanted
 from engine.step.drafters.guess_price import GuessPrice
+from engine.step.drafting.draft import Draft
 from engine.step.drafting.draft_kv import DraftKv
-from engine.step.drafting.drafter import Draft
 from engine.step.drafting.kept_rates import OwnKeptRates, SharedKeptRates
 from engine.step.drafting.shared_draft_kv import SharedDraftKv
 from engine.step.planning.draft_lengths import LEAST_GAIN, speedup
