@@ -139,7 +139,7 @@ class Engine:
         self._meter.begin(self._clock())
         if self.adapters is not None:
             self.adapters.turn()
-        self.is_compiling = self._is_compiling
+        self.is_compiling = self._look_for_compiling()
         self._tidy()
         launches = self._launches
         if launches is not None and (launched := launches.in_flight) is not None:
@@ -164,8 +164,8 @@ class Engine:
         """Broken promises of pool, cache and table, in words; empty is good."""
         return self._inspector.check_invariants()
 
-    @property
-    def _is_compiling(self) -> bool:
+    def _look_for_compiling(self) -> bool:
+        """Once a step. Raises EngineBroken where a grammar is compiled without end."""
         grammars = self._grammars
         if self.adapters is not None and self.adapters.is_busy:
             return True
@@ -258,7 +258,7 @@ class Engine:
         """One step from plan to tokens; or to a launch: its tokens come with the next call."""
         plan = self._planner.plan()
         work = self._planner.carry_out(plan)
-        is_launched = self._launches is not None and self._launches.has_launched(work)
+        is_launched = self._launches is not None and self._launches.launch(work)
         slowest = work.slowest_share() if self.placement.homes.are_several else plan.share
         if work.spans and not is_launched:
             self._computation.compute(work)
@@ -279,7 +279,7 @@ class Engine:
         is_ahead = self._is_ahead  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
-        if self._draft_meter and self._draft_meter.has_measured(plan, has_work=work_left):
+        if self._draft_meter and self._draft_meter.end_drafted(plan, has_work=work_left):
             return
         self._meter.end(
             self._clock(),

@@ -64,8 +64,9 @@ class MaskVigil:
 
 
 def check_compiles(grammars: GrammarCompiler) -> None:
-    """Raises EngineBroken where one is compiled without end: all others wait behind it."""
-    if grammars.under_way_s >= STUCK_S:
+    """Looks at the one under way. Raises EngineBroken where it is compiled without end: all others
+    wait behind it."""
+    if grammars.look() >= STUCK_S:
         raise EngineBroken(f"a grammar was not compiled in {STUCK_S:.0f} s")
 
 
