@@ -150,14 +150,7 @@ class RunAhead:
         sequence, source = known
         request = self._table.get(sequence.request_id)
         assert request is not None, "a sequence that decodes has a request"
-        return SamplingRow(
-            logit_row=row,
-            params=request.params,
-            choice=sequence.choice,
-            token_ids=sequence.token_ids,
-            num_prompt=sequence.num_prompt,
-            num_ahead=int(source is not None),
-        )
+        return sequence.row(request.params, row, num_unread=int(source is not None))
 
     def _decodes(self, plan: StepPlan) -> list[Sequence]:
         found = {sequence.key: sequence for _, sequence in self._table.running()}

@@ -167,15 +167,7 @@ class TokenChoice:
                 return []
             allowed = self.allowed(request, sequence)
         return [
-            SamplingRow(
-                logit_row=logit_row,
-                params=request.params,
-                choice=choice,
-                token_ids=sequence.token_ids,
-                num_prompt=sequence.num_prompt,
-                seen=sequence.seen,
-                allowed=allowed,
-            )
+            sequence.row(request.params, logit_row, choice=choice, allowed=allowed)
             for choice in choices
             if request is not None
         ]
