@@ -63,11 +63,12 @@ class MaskVigil:
         return self._seen_s
 
 
-def check_compiles(grammars: GrammarCompiler) -> None:
-    """Looks at the one under way. Raises EngineBroken where it is compiled without end: all others
-    wait behind it."""
+def look_at_compiling(grammars: GrammarCompiler) -> bool:
+    """Whether one is compiled, or waits for that. Raises EngineBroken where the one under way is
+    compiled without end: all others wait behind it."""
     if grammars.look() >= STUCK_S:
         raise EngineBroken(f"a grammar was not compiled in {STUCK_S:.0f} s")
+    return grammars.is_busy
 
 
 def _constraint_of(request: Request, sequence: Sequence) -> Constraint:

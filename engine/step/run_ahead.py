@@ -89,9 +89,7 @@ class RunAhead:
 
     def step_of(self, sequences: list[Sequence]) -> DecodeStep | None:
         """The next token of each, all decoding; None when some need the host to be sampled, or
-        have an adapter, which no captured step has.
-
-        Changes nothing.
+        have an adapter, which no captured step has. Changes nothing.
         """
         if any(sequence.adapter is not None for sequence in sequences):
             return None
@@ -103,7 +101,8 @@ class RunAhead:
         return DecodeStep(sequences=sequences, rows=rows, sources=sources)
 
     def next_step(self) -> DecodeStep | None:
-        """The step after the one in flight; None when that has to land first. Changes nothing.
+        """The step after the one in flight; None when that has to land first. Changes no request
+        and no block; what a plan changes all the same, step_planner.py says.
 
         Whatever is more than decodes has to wait: prompts, preemption, blocks to be copied; and
         drafts, which are made of the tokens in flight.

@@ -2,7 +2,8 @@
 
     before a plan   every sequence that decodes -> what a draft of it would be worth
     the plan        says how much of it is verified (engine/step/planning/draft_lengths.py)
-    carried out     those that the plan wants are guessed, by whoever promised most
+    carried out     there is room for those that the plan wants
+    guess           by whoever promised most they are guessed; forwards of draft models are here
     the step        verification.py: what the sampler draws is what is kept
 
 Where rows are not alike in whatever batch they are, a draft could change a text: there are none,
@@ -19,18 +20,14 @@ from cluster.errors import ConfigError
 from cluster.speculation import NGRAM, draft_model_of
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.model_runner import Replica
-from engine.step.drafters.drafter import (
-    NOTHING,
-    Drafter,
-    DraftProspect,
-    StatesReader,
-    Wanted,
-)
+from engine.step.batch.step_work import Span, StepWork, Wanted
+from engine.step.drafters.drafter import NOTHING, Drafter, DraftProspect, StatesReader
 from engine.step.drafters.drafter_taking import DrafterTaking
 from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
+from engine.step.placement import Placement
 from engine.step.planning.draft_lengths import least_chance, speedup
 from engine.step.planning.plan import SequenceKey
 from engine.step.planning.step_cost import StepCost
@@ -87,6 +84,21 @@ class Speculation:
                 best, self._chosen[sequence.key] = found, one.drafter
         return best
 
+    def guess(self, work: StepWork, placement: Placement) -> StepWork:
+        """Of a step without prompts, once its plan is carried out: what it computes, with the
+        drafts that it wants, as long as they are wanted or shorter. Runs what guesses, also for
+        later steps; blocks that a shorter draft has no use for are given back."""
+        drafts = self.drafts(work.wanted) if work.wanted else []
+        self.settle()
+        spans = list[Span]()
+        for one, draft in zip(work.wanted, drafts, strict=True):
+            num_tokens = len(draft.token_ids)
+            if num_tokens < one.num_tokens:
+                placement.keep_draft_room(one.sequence, num_tokens)
+            told = draft.token_ids, draft.num_predicted, draft.drafter
+            spans.append(Span(one.sequence, 1 + num_tokens, *told))
+        return work.guessed(spans) if spans else work
+
     def drafts(self, wanted: Ordered[Wanted]) -> list[Draft]:
         """As many tokens as are wanted, or fewer, in their order."""
         found: dict[SequenceKey, Draft] = {}
@@ -136,26 +148,24 @@ class Speculation:
 
 def speculation_of(
     replica: Replica, options: EngineOptions, make_guesser: MakeGuesser | None, *, clock: Clock
-) -> Speculation | None:
-    """None: nothing is drafted. Raises ConfigError for what was asked for by name and cannot be.
+) -> tuple[Speculation | None, str | None]:
+    """Or None, and in words why nothing is drafted. Raises ConfigError for what was asked for by
+    name and cannot be.
 
     `make_guesser` replaces prompt lookup, and is not asked whether it may be.
     """
     draft_model_of(options.speculation)  # refuses what there is no drafter for
-    if make_guesser is not None:
-        drafters = _drafters(replica, options, make_guesser, clock)
-        return Speculation(drafters, replica.draft_shapes, clock=clock)
-    why_not = why_none(replica, options)
+    why_not = why_none(replica, options) if make_guesser is None else None
     if why_not is None:
-        drafters = _drafters(replica, options, prompt_lookup(), clock)
-        return Speculation(drafters, replica.draft_shapes, clock=clock)
+        drafters = _drafters(replica, options, make_guesser or prompt_lookup(), clock)
+        return Speculation(drafters, replica.draft_shapes, clock=clock), None
     if options.speculation not in ("auto", "off"):
         raise ConfigError(
             f"speculation is {options.speculation}, which this engine cannot do without changing "
             f"texts: {why_not}; choose auto or off",
             param="speculation",
         )
-    return None
+    return None, why_not
 
 
 def why_none(replica: Replica, options: EngineOptions) -> str | None:

@@ -18,7 +18,7 @@ from msgspec import structs
 from cluster.sampling import SamplingParams
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
-from engine.step.drafters.drafter import Wanted
+from engine.step.batch.step_work import Wanted
 from engine.step.grammar_drafts import outlook_for_drafts
 from engine.step.requests.sequence import Sequence
 

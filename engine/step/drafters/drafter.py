@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from engine.contract.draft_numbers import DrafterKind
+from engine.step.batch.step_work import Wanted
 from engine.step.drafting.draft import Draft
 from engine.step.planning.step_cost import StepCost
 from engine.step.requests.request import Request
@@ -47,16 +48,6 @@ class DraftTime(msgspec.Struct, frozen=True, gc=False):
 
 NOTHING = DraftProspect()
 NO_TIME = DraftTime()
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A sequence whose next tokens are to be guessed."""
-
-    request: Request
-    sequence: Sequence
-    num_tokens: int
-    """As many as its prospect had chances, at most. It has blocks for them."""
 
 
 @dataclass(frozen=True, slots=True)

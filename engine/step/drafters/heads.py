@@ -21,16 +21,10 @@ from cluster.deadline import Clock
 from engine.contract.draft_numbers import DrafterKind
 from engine.model.head_output import HeadOutput
 from engine.runner.model_runner import DraftHeads, Replica
-from engine.step.batch.step_work import Span
+from engine.step.batch.step_work import Span, Wanted
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import (
-    NOTHING,
-    DraftProspect,
-    DraftTime,
-    SeenRows,
-    Wanted,
-)
+from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime, SeenRows
 from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafters.head_reader import HeadReader
 from engine.step.drafting.draft import Draft

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Ordered
 
 from engine.contract.draft_numbers import DrafterKind
-from engine.step.drafters.drafter import NO_TIME, NOTHING, DraftProspect, DraftTime, Wanted
+from engine.step.batch.step_work import Wanted
+from engine.step.drafters.drafter import NO_TIME, NOTHING, DraftProspect, DraftTime
 from engine.step.drafting.draft import Draft, MakeGuesser
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.paced_guesser import PacedGuesser

@@ -19,9 +19,10 @@ import structlog
 from cluster.deadline import Clock
 from engine.contract.draft_numbers import DrafterKind
 from engine.runner.model_runner import DraftModel, Replica
+from engine.step.batch.step_work import Wanted
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime, Wanted
+from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime
 from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafting.draft import Draft
 from engine.step.drafting.draft_kv import DraftKv
