@@ -136,7 +136,7 @@ class ReplicaSize:
             num_sharing=self.portion.num_sharing(self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
-            num_adapter_ranks=0 if spec.options.adapters is None else spec.options.adapter_ranks,
+            num_lora_ranks=0 if spec.options.adapters is None else spec.options.adapter_ranks,
             num_moves=0 if spec.options.expert_rebalance_interval_s is None else MAX_MOVES,
             num_workspaces=self.num_workspaces,
             beside=self.beside,

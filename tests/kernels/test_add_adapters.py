@@ -38,7 +38,7 @@ def site(inputs: int, widths: tuple[int, ...], dtype: torch.dtype) -> AdapterSit
         down = random(total, inputs, dtype=torch.float32, seed=at) / inputs**0.5
         up = random(total, width, dtype=torch.float32, seed=10 + at) / 16
         parts.append(
-            AdapterPart(down=down.to(dtype), up=up.to(dtype), ranks=ranks, first_column=column)
+            AdapterPart(down=down.to(dtype), up=up.to(dtype), lora_ranks=ranks, first_column=column)
         )
         column += width
     return AdapterSite(
@@ -62,7 +62,9 @@ def test_the_reference_adds_each_rows_own_matrices() -> None:
     given, expected = site(96, (96, 32, 32), torch.float32), out.clone()
     for row, slot in enumerate(slots.tolist()):
         for part in given.parts:
-            run = slice(int(given.starts[slot]), int(given.starts[slot]) + int(part.ranks[slot]))
+            run = slice(
+                int(given.starts[slot]), int(given.starts[slot]) + int(part.lora_ranks[slot])
+            )
             columns = slice(part.first_column, part.first_column + part.up.shape[1])
             expected[row, columns] += x[row] @ (part.up[run].T @ part.down[run]).T
     REFERENCE.add_adapters(x, out, slots, given, longest)
@@ -123,7 +125,7 @@ def test_tritons_versions_are_that_of_the_reference(slots: str, place: Place) ->
             AdapterPart(
                 down=part.down.to(device),
                 up=part.up.to(device),
-                ranks=part.ranks.to(device),
+                lora_ranks=part.lora_ranks.to(device),
                 first_column=part.first_column,
             )
             for part in given.parts

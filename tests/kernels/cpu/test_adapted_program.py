@@ -58,7 +58,7 @@ def site(inputs: int, widths: tuple[int, ...], dtype: torch.dtype) -> AdapterSit
         down = random(sum(RANKS), inputs, dtype=torch.float32, seed=at) / inputs**0.5
         up = random(sum(RANKS), width, dtype=torch.float32, seed=9 + at) / 8
         parts.append(
-            AdapterPart(down=down.to(dtype), up=up.to(dtype), ranks=ranks, first_column=column)
+            AdapterPart(down=down.to(dtype), up=up.to(dtype), lora_ranks=ranks, first_column=column)
         )
         column += width
     starts = torch.tensor(STARTS, dtype=torch.int32)
