@@ -47,7 +47,7 @@ class _Resident:
 class Adapting:
     """Of one engine. From its one thread, between two steps."""
 
-    def __init__(self, adapters: ReplicaAdapters, *, clock: Clock = time.monotonic) -> None:
+    def __init__(self, adapters: ReplicaAdapters, clock: Clock = time.monotonic) -> None:
         self._adapters, self._clock = adapters, clock
         self._runs = LoraRuns(adapters.room.num_lora_ranks)
         self._free_slots = list(range(adapters.room.num_slots - 1, 0, -1))
