@@ -209,5 +209,5 @@ def head_of(engine: Engine) -> FakeHead:
 
 def num_misses(engine: Engine) -> float:
     """Guesses that were wrong."""
-    rates = drafter_of(engine)._rates
+    rates = drafter_of(engine)._care.rates
     return rates._trials - rates._kept

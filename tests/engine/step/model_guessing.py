@@ -95,5 +95,5 @@ def drafter_of(engine: Engine) -> ModelDrafter:
 
 def num_misses(engine: Engine) -> float:
     """Guesses that were wrong: where the draft is the target, its KV was."""
-    rates = drafter_of(engine)._rates
+    rates = drafter_of(engine)._care.rates
     return rates._trials - rates._kept

@@ -10,7 +10,8 @@ from msgspec import structs
 from engine.contract.commands import GenerateRequest, PrefillMode, Submit
 from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
-from engine.step.drafters.model import MAX_FAILURES, MOST_LAG
+from engine.step.drafters.guess_care import MAX_FAILURES
+from engine.step.drafters.model import MOST_LAG
 from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
 from tests.engine.step.engine_scenario import (
