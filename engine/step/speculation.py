@@ -130,8 +130,8 @@ class Speculation:
     @property
     def states_reader(self) -> StatesReader | None:
         """None: nobody reads what steps leave."""
-        readers = (one for one in self._drafters if isinstance(one, HeadsDrafter))
-        return next(readers, None)
+        readers = (one.states_reader for one in self._drafters)
+        return next((one for one in readers if one is not None), None)
 
     def _is_better(self, one: DraftProspect, other: DraftProspect, sequence: Sequence) -> bool:
         return not other.chances or self._gain(one, sequence) > self._gain(other, sequence)

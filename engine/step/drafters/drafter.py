@@ -79,6 +79,12 @@ class Drafter(Protocol):
     """One engine's. Called from its one thread; what it raises is a bug."""
 
     kind: DrafterKind
+    has_price: bool
+    """Asking and guessing take time that is worth an account: a drafter that does not pay rests."""
+
+    @property
+    def states_reader(self) -> StatesReader | None:
+        """What of it reads the states that the target's steps leave; None: nothing does."""
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """A step of so many decodes is planned: what was guessed before is forgotten. Rows with a

@@ -23,7 +23,7 @@ from engine.runner.model_runner import DraftHeads, Replica
 from engine.step.batch.step_work import Span, Wanted
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime, SeenRows
+from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime, SeenRows, StatesReader
 from engine.step.drafters.guess_care import GuessCare
 from engine.step.drafters.head_reader import HeadReader
 from engine.step.drafting.draft import Draft
@@ -39,6 +39,7 @@ class HeadsDrafter:
     """A Drafter, and a StatesReader."""
 
     kind = DrafterKind.HEADS
+    has_price = True
 
     def __init__(
         self, heads: DraftHeads, replica: Replica, *, block_size: int, clock: Clock
@@ -55,6 +56,11 @@ class HeadsDrafter:
             clock=clock,
         )
         self._reader = HeadReader(heads, block_size=block_size, rates=self._care.rates)
+
+    @property
+    def states_reader(self) -> StatesReader:
+        """See Drafter: itself."""
+        return self
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""

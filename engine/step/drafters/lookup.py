@@ -26,6 +26,8 @@ class LookupDrafter:
     """A Drafter: its tokens are there before the plan."""
 
     kind = DrafterKind.NGRAM
+    has_price = False
+    states_reader = None
 
     def __init__(self, make: MakeGuesser) -> None:
         self._make = make

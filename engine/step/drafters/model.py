@@ -46,6 +46,8 @@ class ModelDrafter:
     """A Drafter."""
 
     kind = DrafterKind.MODEL
+    has_price = True
+    states_reader = None
 
     def __init__(
         self,
