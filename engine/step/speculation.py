@@ -17,7 +17,7 @@ from collections.abc import Sequence as Ordered
 from cluster.deadline import Clock
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
-from cluster.speculation import NGRAM, draft_model_of
+from cluster.speculation import LookUp, wish_of
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.model_runner import Replica
 from engine.step.batch.step_work import Span, StepWork, Wanted
@@ -154,12 +154,12 @@ def speculation_of(
 
     `make_guesser` replaces prompt lookup, and is not asked whether it may be.
     """
-    draft_model_of(options.speculation)  # refuses what there is no drafter for
+    wish = wish_of(options.speculation)
     why_not = why_none(replica, options) if make_guesser is None else None
     if why_not is None:
         drafters = _drafters(replica, options, make_guesser or prompt_lookup(), clock)
         return Speculation(drafters, replica.draft_shapes, clock=clock), None
-    if options.speculation not in ("auto", "off"):
+    if wish.is_by_name:
         raise ConfigError(
             f"speculation is {options.speculation}, which this engine cannot do without changing "
             f"texts: {why_not}; choose auto or off",
@@ -171,7 +171,7 @@ def speculation_of(
 def why_none(replica: Replica, options: EngineOptions) -> str | None:
     """Why nothing is drafted, in words. None: it may be, as a row of a draft has the bits of the
     step that would compute it alone, or a GPU's texts may depend on it."""
-    if options.speculation == "off":
+    if wish_of(options.speculation).look_up is LookUp.NEVER:
         return "--speculation off"
     if replica.num_homes > 1:
         return "its ranks have sequences of their own"
@@ -190,7 +190,8 @@ def why_none(replica: Replica, options: EngineOptions) -> str | None:
 def may_change_texts(replica: Replica, options: EngineOptions) -> bool:
     """Whether drafts were asked for on a GPU: a token may be another where two were as good as
     equally likely, as in another batch."""
-    return replica.kv.device.type != "cpu" and options.speculation == NGRAM
+    is_asked_for = wish_of(options.speculation).look_up is LookUp.ALWAYS
+    return is_asked_for and replica.kv.device.type != "cpu"
 
 
 def _drafters(
