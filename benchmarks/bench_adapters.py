@@ -33,7 +33,7 @@ from benchmarks.peers.floors import Floors, measure_floors
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from cluster.deadline import Clock
 from cluster.models.adapters.files import read_adapter
-from cluster.models.adapters.targets import adapter_targets, values_per_rank
+from cluster.models.adapters.targets import adapter_targets, values_per_lora_rank
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
 from engine.contract.adapters import LoadAdapter
@@ -128,7 +128,7 @@ def _load(engine: Engine, root: Path, config: DecoderConfig, rank: int, seed: in
     folder = root / f"adapter-{rank}-{seed}"
     save_random(folder, config, rank, seed)
     digest = read_adapter(root, folder, config).digest
-    engine.apply(LoadAdapter(digest=digest, root=str(root), folder=str(folder), rank=rank))
+    engine.apply(LoadAdapter(digest=digest, root=str(root), folder=str(folder), lora_rank=rank))
     return digest
 
 
@@ -172,7 +172,7 @@ def works(
     """What each round does."""
     alone, chance = Kind("the model alone"), random.Random(0)
     clock = time.thread_time if threads == 1 else time.perf_counter
-    values = values_per_rank(ModelSplit(config=floors.card.config))
+    values = values_per_lora_rank(ModelSplit(config=floors.card.config))
     one = [Kind(f"one of rank {rank}", rank, found[:1]) for rank, found in digests.items()]
     eight = [Kind(f"eight of rank {rank}", rank, found) for rank, found in digests.items()]
 

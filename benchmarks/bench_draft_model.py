@@ -22,7 +22,7 @@ from benchmarks.bench_speculation import KINDS, Taken, answered, prompts_of
 from benchmarks.draft_models import load_pair, made_of_smollm2, with_a_head
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from engine.offline.replica import OfflineSetup
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.engine import Engine
 
 NEVER_SLOWER = 1.02
@@ -76,7 +76,7 @@ def _engines(target: Path, draft: Path, num_threads: int) -> dict[str, Engine]:
     return {
         "off": Engine(replica, replace(options, speculation="off")),
         "ngram": Engine(replica, replace(options, speculation="ngram")),
-        "drafts": Engine(replica, replace(options, speculation=str(draft)), make_drafter=_nobody),
+        "drafts": Engine(replica, replace(options, speculation=str(draft)), make_guesser=_nobody),
     }
 
 

@@ -15,6 +15,9 @@ from cluster.errors import InvalidRequest
 
 MAX_ADAPTERS: Final = 256
 """That a worker tells of: each of its beats has all of them."""
+MAX_LORA_RANK: Final = 256
+"""Of one adapter at one matrix. Settings beyond it are refused, and kernels lay memory aside by
+it."""
 MAX_NAME_CHARS: Final = 96
 DIGEST_CHARS: Final = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

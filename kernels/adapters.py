@@ -2,12 +2,12 @@
 
     out[row, columns of a part] += (x[row] @ down.T) @ up        down and up of the row's adapter
 
-Low-rank adaptation (Hu et al., 2021). All adapters of a device lie in one stack of ranks for each
-matrix; a slot says which run of them is an adapter's. Slot 0 is no adapter's: its rows are neither
-read nor written.
+Low-rank adaptation (Hu et al., 2021). All adapters of a device lie in one stack of LoRA ranks for
+each matrix; a slot says which run of them is an adapter's. Slot 0 is no adapter's: its rows are
+neither read nor written.
 
-    down  [num_ranks, in]      | adapter of slot 2: rank 0, 1, ... | of slot 1: ... | free ... |
-    up    [num_ranks, width]   the same runs; the adapter's scale is in it
+    down  [num_lora_ranks, in]     | adapter of slot 2: rank 0, 1, ... | of slot 1: ... | free ... |
+    up    [num_lora_ranks, width]  the same runs; the adapter's scale is in it
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from kernels.door import require, require_contiguous, require_dtype, require_sha
 
 NO_ADAPTER = 0
 """The slot of rows without one."""
-MAX_RANK = 256
-"""Of one adapter at one matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AdapterPart:
     """Of one matrix: those that share an input are parts of one site."""
 
-    down: torch.Tensor  # [num_ranks, in]
-    up: torch.Tensor  # [num_ranks, width]
-    ranks: torch.Tensor  # int32 [num_slots]; 0: the slot's adapter leaves this matrix alone
+    down: torch.Tensor  # [num_lora_ranks, in]
+    up: torch.Tensor  # [num_lora_ranks, width]
+    lora_ranks: torch.Tensor  # int32 [num_slots]; 0: the slot's adapter leaves this matrix alone
     first_column: int
     """Of the site's output."""
 
@@ -47,16 +45,19 @@ class AdapterSite:
 
     parts: tuple[AdapterPart, ...]
     starts: torch.Tensor  # int32 [num_slots]: the first rank of each slot's run
+    max_lora_rank: int
+    """Of one adapter at one matrix: what `lora_ranks` never says more than."""
 
     def __post_init__(self) -> None:
         require(0 < len(self.parts) <= 3, f"{len(self.parts)} parts; needed: 1 to 3")
+        require(self.max_lora_rank > 0, f"max_lora_rank is {self.max_lora_rank}")
         require_dtype("starts", self.starts, torch.int32)
         for part in self.parts:
-            num_ranks = len(part.down)
-            require_shape("down", part.down, (num_ranks, self.in_features))
-            require_shape("up", part.up, (num_ranks, part.up.shape[1]))
-            require_shape("ranks", part.ranks, tuple(self.starts.shape))
-            require_dtype("ranks", part.ranks, torch.int32)
+            num_lora_ranks = len(part.down)
+            require_shape("down", part.down, (num_lora_ranks, self.in_features))
+            require_shape("up", part.up, (num_lora_ranks, part.up.shape[1]))
+            require_shape("lora_ranks", part.lora_ranks, tuple(self.starts.shape))
+            require_dtype("lora_ranks", part.lora_ranks, torch.int32)
             require_dtype("up", part.up, part.down.dtype)
             require_contiguous("down", part.down)
             require_contiguous("up", part.up)

@@ -15,14 +15,14 @@ from cluster.models.card import ModelCard
 from cluster.models.heads.card import HeadsCard
 from cluster.models.text.same_tokens import spell_alike
 from cluster.process.thread_call import in_thread
-from cluster.speculation import SPECULATION_WORDS, draft_model_of
+from cluster.speculation import SPECULATION_WORDS, wish_of
 
 
 async def find_draft(options: WorkerOptions, target: ModelCard) -> ModelCard | HeadsCard | None:
     """The card of what guesses for `target`, fetched when it is not here; None: no checkpoint does,
     or nobody decodes here and it is no head, whose KV is in the blocks of prompts. Raises
     ConfigError for one that cannot, and a ModelError."""
-    source = draft_model_of(options.engine.speculation)
+    source = wish_of(options.engine.speculation).source
     if source is None:
         return None
     if options.role is Role.PREFILL:

@@ -18,7 +18,7 @@ from cluster.models.text.pooling import pooling_of_model
 from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
-from cluster.speculation import AUTO, asks_for_own_layer
+from cluster.speculation import wish_of
 from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.messages import LoadProgress, Ready
 from engine.contract.spec import (
@@ -74,9 +74,10 @@ def _heads_spec(
     if isinstance(draft, HeadsCard):
         return HeadsSpec(card=draft)
     has_own = card.config.num_prediction_layers > 0
-    is_own = asks_for_own_layer(options.engine.speculation, has_own=has_own)
-    is_optional = options.engine.speculation == AUTO
-    return HeadsSpec(card=None, is_optional=is_optional) if is_own else None
+    wish = wish_of(options.engine.speculation)
+    if not wish.asks_for_own_layer(has_own=has_own):
+        return None
+    return HeadsSpec(card=None, is_optional=not wish.is_by_name)
 
 
 def _draft_spec(options: WorkerOptions, card: ModelCard) -> DraftSpec:

@@ -17,7 +17,7 @@ class LoadAdapter(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     root: str
     """Under which its files have to lie."""
     folder: str
-    rank: int
+    lora_rank: int
     """The largest of its matrices."""
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
-from cluster.models.adapters.targets import values_per_rank
+from cluster.models.adapters.targets import values_per_lora_rank
 from cluster.models.footprint import (
     HEADROOM_SHARE,
     exchange_bytes,
@@ -86,15 +86,15 @@ def context_blocks(tokens: int, block_size: int) -> int:
 
 
 def _adapter_bytes(request: MemoryRequest) -> int:
-    if not request.num_adapter_ranks:
+    if not request.num_lora_ranks:
         return 0
-    values = values_per_rank(request.split) * request.num_adapter_ranks
+    values = values_per_lora_rank(request.split) * request.num_lora_ranks
     return values * request.compute_dtype.itemsize
 
 
 def _workspace_bytes(request: MemoryRequest) -> int:
     """Steps with adapters have workspaces of their own, one for each of the others."""
-    num_kinds = request.num_workspaces * (2 if request.num_adapter_ranks else 1)
+    num_kinds = request.num_workspaces * (2 if request.num_lora_ranks else 1)
     return num_kinds * workspace_bytes(
         request.split, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
     )

@@ -44,7 +44,7 @@ class MemoryRequest:
     weights: WeightFormat = WeightFormat.FULL
     stored_bytes: int | None = None
     """Size of the weight files: what weights in their stored format take."""
-    num_adapter_ranks: int = 0
+    num_lora_ranks: int = 0
     """Of all adapters that are in memory at once."""
     num_moves: int = 0
     """Experts of one layer that may change their ranks at once; 0: they stay where they are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from cluster.adapter import MAX_ADAPTERS
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.model_split import ModelSplit
@@ -13,11 +14,11 @@ from engine.model.adapters.bank import AdapterBank, AdapterRoom
 from engine.model.adapters.rank_adapters import RankAdapters, Staged
 from engine.model.adapters.words import AdapterWord, pack
 
-MAX_SLOTS: Final = 257
+MAX_SLOTS: Final = MAX_ADAPTERS + 1
 """Adapters in memory at once, and the slot of rows without."""
 
 
-class AdapterRanks(Protocol):
+class ReplicaAdapters(Protocol):
     """What an engine tells its ranks, between two steps. From its one thread."""
 
     @property
@@ -25,8 +26,8 @@ class AdapterRanks(Protocol):
         """Of each of them."""
 
     @property
-    def rank_bytes(self) -> int:
-        """Memory that each rank of an adapter takes here."""
+    def lora_rank_bytes(self) -> int:
+        """Memory that each LoRA rank takes here."""
 
     @property
     def failure(self) -> str:
@@ -37,23 +38,23 @@ class AdapterRanks(Protocol):
 
 
 class OwnAdapters:
-    """AdapterRanks of a replica in one process."""
+    """ReplicaAdapters of a replica in one process."""
 
     def __init__(self, own: RankAdapters, bank: AdapterBank) -> None:
-        self._own, self.room, self.rank_bytes = own, bank.room, bank.rank_bytes
+        self._own, self.room, self.lora_rank_bytes = own, bank.room, bank.lora_rank_bytes
 
     @property
     def failure(self) -> str:
-        """See AdapterRanks."""
+        """See ReplicaAdapters."""
         return self._own.failure
 
     def follow(self, word: AdapterWord) -> Staged:
-        """See AdapterRanks."""
+        """See ReplicaAdapters."""
         return self._own.follow(word)
 
 
 class GroupAdapters(OwnAdapters):
-    """AdapterRanks of a conductor, whose own rank is one of them."""
+    """ReplicaAdapters of a conductor, whose own rank is one of them."""
 
     def __init__(
         self,
@@ -68,11 +69,11 @@ class GroupAdapters(OwnAdapters):
 
     @property
     def failure(self) -> str:
-        """See AdapterRanks."""
+        """See ReplicaAdapters."""
         return self._own.failure or "another rank could not read it; its log has the cause"
 
     def follow(self, word: AdapterWord) -> Staged:
-        """See AdapterRanks."""
+        """See ReplicaAdapters."""
         try:
             self._tell(pack(word))
             return self._own.follow(word)
@@ -91,5 +92,5 @@ def room_for_adapters(options: EngineOptions, split: ModelSplit) -> AdapterRoom 
             "--data-parallel-attention and --expert-exchange all-to-all out, or --adapters",
             param="adapters",
         )
-    num_ranks = options.adapter_ranks
-    return AdapterRoom(num_ranks=num_ranks, num_slots=min(num_ranks + 1, MAX_SLOTS))
+    num_lora_ranks = options.adapter_ranks
+    return AdapterRoom(num_lora_ranks=num_lora_ranks, num_slots=min(num_lora_ranks + 1, MAX_SLOTS))

@@ -16,7 +16,7 @@ from engine.model.decoder import Decoder
 from engine.model.head_output import HeadOutput
 from engine.model.pooled_head import PooledHead
 from engine.model.ragged_batch import RaggedBatch
-from engine.runner.adapters import AdapterRanks
+from engine.runner.adapters import ReplicaAdapters
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.other_ranks import GroupTurn, OtherRanks
 from engine.sampling.logits import SamplingRow
@@ -148,7 +148,7 @@ class Replica:
     load_phases_ms: dict[str, float] = field(default_factory=dict)
     batch_device: torch.device | None = None
     """Where the runner takes its batches; None: where the pool is."""
-    adapters: AdapterRanks | None = None
+    adapters: ReplicaAdapters | None = None
     """None: none are loaded."""
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""

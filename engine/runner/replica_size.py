@@ -13,7 +13,7 @@ import torch
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.model_split import ModelSplit
-from cluster.speculation import NGRAM
+from cluster.speculation import LookUp, wish_of
 from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
@@ -89,7 +89,8 @@ class ReplicaSize:
             why_not_replayed=why_not_replayed(options, split)
             if makes_text
             else "this model decodes nothing",
-            looks_up=options.speculation == NGRAM and spec.role is not Role.PREFILL,
+            looks_up=wish_of(options.speculation).look_up is LookUp.ALWAYS
+            and spec.role is not Role.PREFILL,
             num_workspaces=1 + (pooling is not None and makes_text),
             beside=beside,
         )
@@ -136,7 +137,7 @@ class ReplicaSize:
             num_sharing=self.portion.num_sharing(self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
-            num_adapter_ranks=0 if spec.options.adapters is None else spec.options.adapter_ranks,
+            num_lora_ranks=0 if spec.options.adapters is None else spec.options.adapter_ranks,
             num_moves=0 if spec.options.expert_rebalance_interval_s is None else MAX_MOVES,
             num_workspaces=self.num_workspaces,
             beside=self.beside,

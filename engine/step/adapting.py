@@ -23,8 +23,8 @@ from cluster.errors import AdapterGone
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.model.adapters.rank_adapters import Staged
 from engine.model.adapters.words import ClearAdapter, SettleAdapter, StageAdapter
-from engine.runner.adapters import AdapterRanks
-from engine.step.adapter_runs import AdapterRuns
+from engine.runner.adapters import ReplicaAdapters
+from engine.step.lora_runs import LoraRuns
 from engine.step.requests.adapter_use import AdapterUse
 
 SETTLE_INTERVAL_S = 0.005
@@ -47,10 +47,10 @@ class _Resident:
 class Adapting:
     """Of one engine. From its one thread, between two steps."""
 
-    def __init__(self, ranks: AdapterRanks, *, clock: Clock = time.monotonic) -> None:
-        self._ranks, self._clock = ranks, clock
-        self._runs = AdapterRuns(ranks.room.num_ranks)
-        self._free_slots = list(range(ranks.room.num_slots - 1, 0, -1))
+    def __init__(self, adapters: ReplicaAdapters, clock: Clock = time.monotonic) -> None:
+        self._adapters, self._clock = adapters, clock
+        self._runs = LoraRuns(adapters.room.num_lora_ranks)
+        self._free_slots = list(range(adapters.room.num_slots - 1, 0, -1))
         self._known: dict[str, LoadAdapter] = {}
         self._resident: OrderedDict[str, _Resident] = OrderedDict()
         """The least lately used first."""
@@ -92,12 +92,10 @@ class Adapting:
     def load(self, command: LoadAdapter) -> None:
         """From now on requests may ask for it; it is read at once where that evicts nobody."""
         self._leaving.discard(command.digest)
-        if command.rank > self._runs.num_ranks:
-            self._tell(
-                command.digest,
-                f"its rank is {command.rank}, and there is room for {self._runs.num_ranks} "
-                "(--adapter-ranks)",
-            )
+        lora_rank, room = command.lora_rank, self._runs.num_lora_ranks
+        if lora_rank > room:
+            failure = f"its rank is {lora_rank}, and there is room for {room} (--adapter-ranks)"
+            self._tell(command.digest, failure)
         elif command.digest in self._resident or command.digest in self._known:
             self._known[command.digest] = command
             self._tell(command.digest)
@@ -152,7 +150,7 @@ class Adapting:
     def check_invariants(self) -> list[str]:
         """Broken promises, in words; empty is good."""
         slots = sorted([*self._free_slots, *(item.slot for item in self._resident.values())])
-        found = [] if slots == list(range(1, self._ranks.room.num_slots)) else ["slots are lost"]
+        found = [] if slots == list(range(1, self._adapters.room.num_slots)) else ["slots are lost"]
         if any(item.num_users < 0 for item in self._resident.values()):
             found.append("an adapter was left more often than entered")
         return found
@@ -204,13 +202,13 @@ class Adapting:
 
     def _stage(self, command: LoadAdapter, *, may_evict: bool) -> bool:
         """False: there is no room now."""
-        start = self._runs.take(command.rank) if self._free_slots else None
+        start = self._runs.take(command.lora_rank) if self._free_slots else None
         while start is None and may_evict and self._evict_one():
-            start = self._runs.take(command.rank)
+            start = self._runs.take(command.lora_rank)
         if start is None:
             return False
         slot = self._free_slots.pop()
-        num_bytes = command.rank * self._ranks.rank_bytes
+        num_bytes = command.lora_rank * self._adapters.lora_rank_bytes
         self._resident[command.digest] = _Resident(slot, start, num_bytes)
         self._staged, self._settle_s = command.digest, self._clock()
         word = StageAdapter(
@@ -220,7 +218,7 @@ class Adapting:
             slot=slot,
             start=start,
         )
-        self._ranks.follow(word)
+        self._adapters.follow(word)
         return True
 
     def _evict_one(self) -> bool:
@@ -238,7 +236,7 @@ class Adapting:
         if digest is None or self._clock() < self._settle_s:
             return
         self._settle_s = self._clock() + SETTLE_INTERVAL_S
-        progress = self._ranks.follow(SettleAdapter())
+        progress = self._adapters.follow(SettleAdapter())
         if progress is Staged.READING:
             return
         self._staged = None
@@ -247,7 +245,7 @@ class Adapting:
             self._tell(digest)
             self._drop_left(digest)
         else:
-            self._fail(digest, self._ranks.failure)
+            self._fail(digest, self._adapters.failure)
 
     def _fail(self, digest: str, failure: str) -> None:
         """Who waits for it is told; it may be loaded anew."""
@@ -268,7 +266,7 @@ class Adapting:
     def _drop(self, digest: str) -> None:
         item = self._resident.pop(digest)
         if item.is_placed:
-            self._ranks.follow(ClearAdapter(item.slot))
+            self._adapters.follow(ClearAdapter(item.slot))
         self._runs.give_back(item.start)
         self._free_slots.append(item.slot)
 

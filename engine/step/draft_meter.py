@@ -24,8 +24,9 @@ class DraftMeter:
         self._meter = meter
         self._clock = clock
 
-    def has_measured(self, plan: StepPlan, *, has_work: bool) -> bool:
-        """True: the step had drafts, and is measured; `has_work`: it leaves some."""
+    def end_drafted(self, plan: StepPlan, *, has_work: bool) -> bool:
+        """Books what guessing took, and ends a step that had drafts: it is measured. False: it had
+        none, and is ended elsewhere. `has_work`: it leaves some."""
         if guess_s := self._speculation.take_s():
             self._meter.guessed(guess_s)
             self._verification.counts.note_guessing(guess_s)

@@ -1,7 +1,8 @@
-"""One model replica: commands in, one step at a time, one frame out. No network, no threads.
+"""One model replica: commands in, one step at a time, one frame out. No network; threads make
+masks of grammars, and read adapters' files.
 
     apply(command)...      any number, between steps
-    step() -> Frame        tidy, schedule, place, forward, sample, publish
+    step() -> Frame        tidy, schedule, place, guess, forward, sample, publish
 
 A runner that can launch decode steps without waiting is kept ahead (run_ahead.py): then the
 tokens of a launched step come with the next call of `step`.
@@ -28,10 +29,10 @@ from engine.step.batch.builder import BatchBuilder
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
 from engine.step.draft_meter import DraftMeter
-from engine.step.drafting.drafter import MakeDrafter
+from engine.step.drafting.draft import MakeGuesser
 from engine.step.inspection import Inspector
 from engine.step.launches import Launches
-from engine.step.mask_rows import check_compiles
+from engine.step.mask_rows import look_at_compiling
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
@@ -39,7 +40,7 @@ from engine.step.prompt_pooling import PromptPooling
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable, no_reads
 from engine.step.run_ahead import LaunchedStep, RunAhead
-from engine.step.speculation import Speculation, speculation_of, why_none
+from engine.step.speculation import Speculation, speculation_of
 from engine.step.step_planner import StepPlanner
 from engine.step.telling.draft_price import DraftPrice
 from engine.step.telling.frame_writer import FrameWriter
@@ -70,10 +71,10 @@ class Engine:
         has_reads: HasReads = no_reads,
         core_clock: Clock | None = None,
         grammars: GrammarCompiler | None = None,
-        make_drafter: MakeDrafter | None = None,
+        make_guesser: MakeGuesser | None = None,
     ) -> None:
         """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows.
-        `grammars`: None: requests with one are refused. `make_drafter`: None: as options say.
+        `grammars`: None: requests with one are refused. `make_guesser`: None: as options say.
 
         Raises ConfigError for drafts that were asked for by name and cannot be.
         """
@@ -88,11 +89,11 @@ class Engine:
         self.table = RequestTable(clock, has_reads)
         self._meter = LoadMeter(core_clock)
         self._writer = FrameWriter(self.table)
-        self._speculation = speculation_of(replica, options, make_drafter, clock=clock)
-        self.why_no_drafts = None if self._speculation else why_none(replica, options)
+        made = speculation_of(replica, options, make_guesser, clock=clock)
+        self._speculation, self.why_no_drafts = made
         """In words; None: sequences are drafted for."""
         self._grammars = grammars
-        self.adapters = None if replica.adapters is None else Adapting(replica.adapters)
+        self.adapters = None if replica.adapters is None else Adapting(replica.adapters, clock)
         self.masking = Masking.of(self.table, replica, grammars)
         self.masking.drafts = self._speculation is not None
         self._planner = self._planner_of(options, self._speculation)
@@ -139,7 +140,7 @@ class Engine:
         self._meter.begin(self._clock())
         if self.adapters is not None:
             self.adapters.turn()
-        self.is_compiling = self._is_compiling
+        self.is_compiling = self._look_for_compiling()
         self._tidy()
         launches = self._launches
         if launches is not None and (launched := launches.in_flight) is not None:
@@ -164,15 +165,13 @@ class Engine:
         """Broken promises of pool, cache and table, in words; empty is good."""
         return self._inspector.check_invariants()
 
-    @property
-    def _is_compiling(self) -> bool:
-        grammars = self._grammars
+    def _look_for_compiling(self) -> bool:
+        """Once a step. Raises EngineBroken where a grammar is compiled without end."""
         if self.adapters is not None and self.adapters.is_busy:
             return True
-        if not self.table.num_constrained or grammars is None:
+        if self._grammars is None or not self.table.num_constrained:
             return False
-        check_compiles(grammars)
-        return grammars.is_busy or self.masking.is_busy
+        return look_at_compiling(self._grammars) or self.masking.is_busy
 
     @property
     def _is_ahead(self) -> bool:
@@ -258,7 +257,9 @@ class Engine:
         """One step from plan to tokens; or to a launch: its tokens come with the next call."""
         plan = self._planner.plan()
         work = self._planner.carry_out(plan)
-        is_launched = self._launches is not None and self._launches.has_launched(work)
+        if self._speculation is not None and not plan.chunks:
+            work = self._speculation.guess(work, self.placement)
+        is_launched = self._launches is not None and self._launches.launch(work)
         slowest = work.slowest_share() if self.placement.homes.are_several else plan.share
         if work.spans and not is_launched:
             self._computation.compute(work)
@@ -275,11 +276,10 @@ class Engine:
         self._meter.end(self._clock(), has_work=False, chunks=(), num_decodes=len(launched.row_of))
 
     def _measure(self, plan: StepPlan, slowest: HomeShare) -> None:
-        counts = self.table.counts
         is_ahead = self._is_ahead  # its decodes are counted when it lands
-        work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
+        work_left = not plan.is_empty and any(self.table.counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
-        if self._draft_meter and self._draft_meter.has_measured(plan, has_work=work_left):
+        if self._draft_meter and self._draft_meter.end_drafted(plan, has_work=work_left):
             return
         self._meter.end(
             self._clock(),

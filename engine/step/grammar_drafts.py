@@ -9,10 +9,9 @@ from __future__ import annotations
 import torch
 
 from engine.sampling.grammars.constraint import GrammarOutlook
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.requests.sequence import Sequence
-
-_WORD_BITS = 32
+from kernels.reference.mask_logits import WORD_BITS
 
 
 def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft | None:
@@ -47,7 +46,7 @@ def outlook_for_drafts(sequence: Sequence) -> GrammarOutlook | None:
 
 def allows(mask: torch.Tensor, token_id: int) -> bool:
     """Whether the mask has that token's bit; int32 [num_words]."""
-    return bool((int(mask[token_id // _WORD_BITS]) >> (token_id % _WORD_BITS)) & 1)
+    return bool((int(mask[token_id // WORD_BITS]) >> (token_id % WORD_BITS)) & 1)
 
 
 def _behind(forced: list[int], guess: Draft) -> Draft:

@@ -31,8 +31,9 @@ class Launches:
         """The step whose tokens are not read yet."""
         return self._ahead.in_flight
 
-    def has_launched(self, work: StepWork) -> bool:
-        """Launches it, where it is nothing but decodes that may run ahead."""
+    def launch(self, work: StepWork) -> bool:
+        """Launches it, where it is nothing but decodes that may run ahead. False: it is not, and
+        nothing was done."""
         step = self._ahead.step_of(work.sequences) if work.is_plain_decode else None
         if step is not None:
             self._launch(step)

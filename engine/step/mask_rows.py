@@ -9,7 +9,7 @@ from cluster.process.own_lateness import SeenTime
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -63,10 +63,12 @@ class MaskVigil:
         return self._seen_s
 
 
-def check_compiles(grammars: GrammarCompiler) -> None:
-    """Raises EngineBroken where one is compiled without end: all others wait behind it."""
-    if grammars.under_way_s >= STUCK_S:
+def look_at_compiling(grammars: GrammarCompiler) -> bool:
+    """Whether one is compiled, or waits for that. Raises EngineBroken where the one under way is
+    compiled without end: all others wait behind it."""
+    if grammars.look() >= STUCK_S:
         raise EngineBroken(f"a grammar was not compiled in {STUCK_S:.0f} s")
+    return grammars.is_busy
 
 
 def _constraint_of(request: Request, sequence: Sequence) -> Constraint:

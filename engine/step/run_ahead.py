@@ -89,9 +89,7 @@ class RunAhead:
 
     def step_of(self, sequences: list[Sequence]) -> DecodeStep | None:
         """The next token of each, all decoding; None when some need the host to be sampled, or
-        have an adapter, which no captured step has.
-
-        Changes nothing.
+        have an adapter, which no captured step has. Changes nothing.
         """
         if any(sequence.adapter is not None for sequence in sequences):
             return None
@@ -103,7 +101,8 @@ class RunAhead:
         return DecodeStep(sequences=sequences, rows=rows, sources=sources)
 
     def next_step(self) -> DecodeStep | None:
-        """The step after the one in flight; None when that has to land first. Changes nothing.
+        """The step after the one in flight; None when that has to land first. Changes no request
+        and no block; what a plan changes all the same, step_planner.py says.
 
         Whatever is more than decodes has to wait: prompts, preemption, blocks to be copied; and
         drafts, which are made of the tokens in flight.
@@ -150,14 +149,7 @@ class RunAhead:
         sequence, source = known
         request = self._table.get(sequence.request_id)
         assert request is not None, "a sequence that decodes has a request"
-        return SamplingRow(
-            logit_row=row,
-            params=request.params,
-            choice=sequence.choice,
-            token_ids=sequence.token_ids,
-            num_prompt=sequence.num_prompt,
-            num_ahead=int(source is not None),
-        )
+        return sequence.row(request.params, row, num_unread=int(source is not None))
 
     def _decodes(self, plan: StepPlan) -> list[Sequence]:
         found = {sequence.key: sequence for _, sequence in self._table.running()}

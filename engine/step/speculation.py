@@ -2,7 +2,8 @@
 
     before a plan   every sequence that decodes -> what a draft of it would be worth
     the plan        says how much of it is verified (engine/step/planning/draft_lengths.py)
-    carried out     those that the plan wants are guessed, by whoever promised most
+    carried out     there is room for those that the plan wants
+    guess           by whoever promised most they are guessed; forwards of draft models are here
     the step        verification.py: what the sampler draws is what is kept
 
 Where rows are not alike in whatever batch they are, a draft could change a text: there are none,
@@ -16,21 +17,17 @@ from collections.abc import Sequence as Ordered
 from cluster.deadline import Clock
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
-from cluster.speculation import NGRAM, draft_model_of
+from cluster.speculation import LookUp, wish_of
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.model_runner import Replica
-from engine.step.drafters.drafter import (
-    NOTHING,
-    Drafter,
-    DraftProspect,
-    StatesReader,
-    Wanted,
-)
+from engine.step.batch.step_work import Span, StepWork, Wanted
+from engine.step.drafters.drafter import NOTHING, Drafter, DraftProspect, StatesReader
 from engine.step.drafters.drafter_taking import DrafterTaking
 from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS, Draft, MakeDrafter
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
+from engine.step.placement import Placement
 from engine.step.planning.draft_lengths import least_chance, speedup
 from engine.step.planning.plan import SequenceKey
 from engine.step.planning.step_cost import StepCost
@@ -87,6 +84,21 @@ class Speculation:
                 best, self._chosen[sequence.key] = found, one.drafter
         return best
 
+    def guess(self, work: StepWork, placement: Placement) -> StepWork:
+        """Of a step without prompts, once its plan is carried out: what it computes, with the
+        drafts that it wants, as long as they are wanted or shorter. Runs what guesses, also for
+        later steps; blocks that a shorter draft has no use for are given back."""
+        drafts = self.drafts(work.wanted) if work.wanted else []
+        self.settle()
+        spans = list[Span]()
+        for one, draft in zip(work.wanted, drafts, strict=True):
+            num_tokens = len(draft.token_ids)
+            if num_tokens < one.num_tokens:
+                placement.keep_draft_room(one.sequence, num_tokens)
+            told = draft.token_ids, draft.num_predicted, draft.drafter
+            spans.append(Span(one.sequence, 1 + num_tokens, *told))
+        return work.guessed(spans) if spans else work
+
     def drafts(self, wanted: Ordered[Wanted]) -> list[Draft]:
         """As many tokens as are wanted, or fewer, in their order."""
         found: dict[SequenceKey, Draft] = {}
@@ -118,8 +130,8 @@ class Speculation:
     @property
     def states_reader(self) -> StatesReader | None:
         """None: nobody reads what steps leave."""
-        readers = (one for one in self._drafters if isinstance(one, HeadsDrafter))
-        return next(readers, None)
+        readers = (one.states_reader for one in self._drafters)
+        return next((one for one in readers if one is not None), None)
 
     def _is_better(self, one: DraftProspect, other: DraftProspect, sequence: Sequence) -> bool:
         return not other.chances or self._gain(one, sequence) > self._gain(other, sequence)
@@ -135,33 +147,31 @@ class Speculation:
 
 
 def speculation_of(
-    replica: Replica, options: EngineOptions, make_drafter: MakeDrafter | None, *, clock: Clock
-) -> Speculation | None:
-    """None: nothing is drafted. Raises ConfigError for what was asked for by name and cannot be.
+    replica: Replica, options: EngineOptions, make_guesser: MakeGuesser | None, *, clock: Clock
+) -> tuple[Speculation | None, str | None]:
+    """Or None, and in words why nothing is drafted. Raises ConfigError for what was asked for by
+    name and cannot be.
 
-    `make_drafter` replaces prompt lookup, and is not asked whether it may be.
+    `make_guesser` replaces prompt lookup, and is not asked whether it may be.
     """
-    draft_model_of(options.speculation)  # refuses what there is no drafter for
-    if make_drafter is not None:
-        drafters = _drafters(replica, options, make_drafter, clock)
-        return Speculation(drafters, replica.draft_shapes, clock=clock)
-    why_not = why_none(replica, options)
+    wish = wish_of(options.speculation)
+    why_not = why_none(replica, options) if make_guesser is None else None
     if why_not is None:
-        drafters = _drafters(replica, options, prompt_lookup(), clock)
-        return Speculation(drafters, replica.draft_shapes, clock=clock)
-    if options.speculation not in ("auto", "off"):
+        drafters = _drafters(replica, options, make_guesser or prompt_lookup(), clock)
+        return Speculation(drafters, replica.draft_shapes, clock=clock), None
+    if wish.is_by_name:
         raise ConfigError(
             f"speculation is {options.speculation}, which this engine cannot do without changing "
             f"texts: {why_not}; choose auto or off",
             param="speculation",
         )
-    return None
+    return None, why_not
 
 
 def why_none(replica: Replica, options: EngineOptions) -> str | None:
     """Why nothing is drafted, in words. None: it may be, as a row of a draft has the bits of the
     step that would compute it alone, or a GPU's texts may depend on it."""
-    if options.speculation == "off":
+    if wish_of(options.speculation).look_up is LookUp.NEVER:
         return "--speculation off"
     if replica.num_homes > 1:
         return "its ranks have sequences of their own"
@@ -180,15 +190,16 @@ def why_none(replica: Replica, options: EngineOptions) -> str | None:
 def may_change_texts(replica: Replica, options: EngineOptions) -> bool:
     """Whether drafts were asked for on a GPU: a token may be another where two were as good as
     equally likely, as in another batch."""
-    return replica.kv.device.type != "cpu" and options.speculation == NGRAM
+    is_asked_for = wish_of(options.speculation).look_up is LookUp.ALWAYS
+    return is_asked_for and replica.kv.device.type != "cpu"
 
 
 def _drafters(
-    replica: Replica, options: EngineOptions, make_drafter: MakeDrafter, clock: Clock
+    replica: Replica, options: EngineOptions, make_guesser: MakeGuesser, clock: Clock
 ) -> list[Drafter]:
     """Texts are looked up beside a model's or a head's guesses: a client's prediction, and what is
     copied."""
-    drafters: list[Drafter] = [LookupDrafter(make_drafter)]
+    drafters: list[Drafter] = [LookupDrafter(make_guesser)]
     if replica.draft is not None:
         drafters.append(
             ModelDrafter(

@@ -1,7 +1,12 @@
 """From requests to what the next step computes: the scheduler is asked, and its plan carried out.
 
 plan        as requests are now; plan_after: as a step in flight will leave them
-carry_out   preempts, makes room, admits -> what is to be computed
+carry_out   preempts, makes room, admits -> what is to be computed, and what is guessed before
+
+No plan changes a request, a token or a block of the answers'. Asking what a draft would be worth
+and which masks are there does change what is known of guesses and masks: guessers look texts up,
+drafters count a step of their rest, masks that are nearly there are waited for, half a millisecond
+at most. A plan that is thrown away has done that too.
 """
 
 from __future__ import annotations
@@ -13,8 +18,8 @@ from operator import itemgetter
 from cluster.engine_options import EngineOptions
 from cluster.models.footprint import SCORED_ROWS
 from engine.step import split_prompt
-from engine.step.batch.step_work import Span, StepWork
-from engine.step.drafters.drafter import NOTHING, DraftProspect, Wanted
+from engine.step.batch.step_work import Span, StepWork, Wanted
+from engine.step.drafters.drafter import NOTHING, DraftProspect
 from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, StepPlan
@@ -34,7 +39,8 @@ _Queued = tuple[float, SequenceKey, Request, Sequence]
 
 
 class StepPlanner:
-    """Plans change nothing; carrying them out changes blocks and states, and nothing fails then."""
+    """Plans change what is known of guesses and masks alone; carrying them out changes blocks and
+    states, computes nothing, and nothing fails then."""
 
     def __init__(
         self,
@@ -110,7 +116,8 @@ class StepPlanner:
         return self._schedule(views, budgets)
 
     def carry_out(self, plan: StepPlan) -> StepWork:
-        """Preempts, makes room, admits; returns what is to be computed, decodes first."""
+        """Preempts, makes room, admits; returns what is to be computed, decodes first, and which
+        drafts are wanted before."""
         found = {s.key: (r, s) for r in self._table for s in r.sequences}
         for key in plan.preempted:
             self._preempt(*found[key])
@@ -120,20 +127,18 @@ class StepPlanner:
         shares = [(found[key][1], 1) for key in decodes if key not in drafts]
         shares += [(found[chunk.key][1], chunk.num_tokens) for chunk in plan.chunks]
         copies = [self._placement.make_room(s) for s, _ in shares if s.lease is not None]
-        drafted = list[Span]()
-        if self._speculation is not None and not plan.chunks:
-            wanted = [Wanted(*found[key], n) for key, n in drafts.items()]
-            drafted = self._drafted(self._speculation, wanted, copies)
+        wanted = [Wanted(*found[key], num_tokens) for key, num_tokens in drafts.items()]
+        for one in wanted:
+            copies.append(self._placement.make_room(one.sequence))
+            self._placement.make_draft_room(one.sequence, one.num_tokens)
         for key, home in plan.admissions.items():
             self._admit(*found[key], home)
         spans = [Span(s, num_tokens) for s, num_tokens in shares if s.lease is not None]
-        with_drafts = [span for span in drafted if span.draft]
-        plain = [span for span in drafted if not span.draft]  # nobody could guess, after all
         return StepWork(
-            spans=plain + spans + with_drafts,
-            num_decodes=len(decodes) - len(with_drafts),
+            spans=spans,
+            num_decodes=len(decodes) - len(wanted),
             copies=[pair for pair in copies if pair is not None],
-            num_drafted=len(with_drafts),
+            wanted=wanted,
         )
 
     def _preempt(self, request: Request, sequence: Sequence) -> None:
@@ -163,32 +168,6 @@ class StepPlanner:
             return _guesses_nothing
         self._speculation.begin(cost, self._table.counts[SequenceState.DECODING])
         return self._speculation.prospect
-
-    def _drafted(
-        self,
-        speculation: Speculation,
-        wanted: list[Wanted],
-        copies: list[tuple[int, int] | None],
-    ) -> list[Span]:
-        """Decodes with as many tokens of drafts as are wanted, or fewer, and room for them."""
-        for one in wanted:
-            copies.append(self._placement.make_room(one.sequence))
-            self._placement.make_draft_room(one.sequence, one.num_tokens)
-        drafts = speculation.drafts(wanted) if wanted else []
-        speculation.settle()
-        for one, draft in zip(wanted, drafts, strict=True):
-            if len(draft.token_ids) < one.num_tokens:
-                self._placement.keep_draft_room(one.sequence, len(draft.token_ids))
-        return [
-            Span(
-                one.sequence,
-                1 + len(draft.token_ids),
-                draft.token_ids,
-                draft.num_predicted,
-                draft.drafter,
-            )
-            for one, draft in zip(wanted, drafts, strict=True)
-        ]
 
     def _view(
         self,

@@ -140,16 +140,18 @@ class TokenChoice:
         else:
             self._writer.end(request, SequenceState.FINISHED)
 
+    def fail_if_lost(self, request: Request, sequence: Sequence) -> bool:
+        """Ends the request where its grammar cannot be followed. Returns whether it is over, by
+        that or since long."""
+        may_be_lost = request.grammar is not None and not request.is_over
+        if may_be_lost and (failure := self._masking.failure(sequence)) is not None:
+            self._writer.fail(request, failure)
+        return request.is_over
+
     def allowed(self, request: Request, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
-        """What its grammar lets come behind so many tokens of its draft; None: any token. The
-        request ends where it cannot be followed."""
-        if request.grammar is None:
-            return None
-        if (failure := self._masking.failure(sequence)) is not None:
-            if not request.is_over:
-                self._writer.fail(request, failure)
-            return None
-        return self._masking.allowed(sequence, place)
+        """What the grammar of a request that is not lost lets come behind so many tokens of its
+        draft; None: any token."""
+        return None if request.grammar is None else self._masking.allowed(sequence, place)
 
     def _rows(self, sequence: Sequence, logit_row: int) -> list[SamplingRow]:
         """What to sample from this sequence's logits."""
@@ -161,18 +163,11 @@ class TokenChoice:
         elif request is not None and request.first_tokens is None:
             choices = request.choices
         if request is not None and choices:
+            if self.fail_if_lost(request, sequence):
+                return []
             allowed = self.allowed(request, sequence)
-            choices = () if request.is_over else choices
         return [
-            SamplingRow(
-                logit_row=logit_row,
-                params=request.params,
-                choice=choice,
-                token_ids=sequence.token_ids,
-                num_prompt=sequence.num_prompt,
-                seen=sequence.seen,
-                allowed=allowed,
-            )
+            sequence.row(request.params, logit_row, choice=choice, allowed=allowed)
             for choice in choices
             if request is not None
         ]

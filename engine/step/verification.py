@@ -21,7 +21,6 @@ from cluster.generation import GeneratedToken
 from engine.sampling.logits import SamplingRow
 from engine.step.batch.step_work import Span
 from engine.step.placement import Placement
-from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from engine.step.telling.draft_counts import DraftCounts, VerifiedDraft, VerifiedRows
@@ -91,15 +90,13 @@ class Verification:
     def _rows_of(self, span: Span, first: int) -> list[SamplingRow]:
         sequence = span.sequence
         request = self._table.get(sequence.request_id)
-        if request is None:
-            return []  # it has failed with another of its choices
+        if request is None or self._token_choice.fail_if_lost(request, sequence):
+            return []  # it has failed with another of its choices, or its grammar is lost
         allowed = [
             self._token_choice.allowed(request, sequence, place) for place in range(span.num_tokens)
         ]
-        if request.is_over:
-            return []  # its grammar cannot be followed
         return [
-            _row(request, span, place, logit_row=first + place, allowed=mask)
+            sequence.row(request.params, first + place, ahead=span.draft[:place], allowed=mask)
             for place, mask in enumerate(allowed)
         ]
 
@@ -146,21 +143,3 @@ def _placed(spans: Ordered[Span]) -> list[_Placed]:
         placed.append((first, span))
         first += span.num_tokens
     return placed
-
-
-def _row(
-    request: Request, span: Span, place: int, *, logit_row: int, allowed: torch.Tensor | None
-) -> SamplingRow:
-    """Of the token after the first `place` of the draft, as if these were known."""
-    sequence = span.sequence
-    return SamplingRow(
-        logit_row=logit_row,
-        params=request.params,
-        choice=sequence.choice,
-        token_ids=sequence.token_ids,
-        num_prompt=sequence.num_prompt,
-        num_ahead=place,
-        ahead=span.draft[:place],
-        seen=sequence.seen,
-        allowed=allowed,
-    )

@@ -31,7 +31,7 @@ def adapter_parts(site: AdapterSite) -> ctypes.Array[AdapterPartRecord]:
         AdapterPartRecord(
             part.down.data_ptr(),
             part.up.data_ptr(),
-            part.ranks.data_ptr(),
+            part.lora_ranks.data_ptr(),
             part.first_column,
             part.up.shape[1],
         )

@@ -16,7 +16,7 @@ def add_adapters(
         rows = (slots == slot).nonzero().flatten()
         start, given = int(site.starts[slot]), x[rows].float()
         for part in site.parts:
-            run = slice(start, start + int(part.ranks[slot]))
+            run = slice(start, start + int(part.lora_ranks[slot]))
             added = given @ part.down[run].float().T @ part.up[run].float()  # [rows, width]
             columns = slice(part.first_column, part.first_column + part.up.shape[1])
             out[rows, columns] = (out[rows, columns].float() + added).to(out.dtype)

@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from kernels.adapters import MAX_RANK, AdapterSite, check_adapters
+from kernels.adapters import AdapterSite, check_adapters
 from kernels.triton.adapter_decode import add_to_rows
 from kernels.triton.adapter_prefill import add_to_tiles
 from kernels.triton.launch import on_device_of
@@ -23,7 +23,7 @@ def add_adapters(
     check_adapters(x, out, slots, site)
     if not len(slots):
         return
-    most_ranks = min(MAX_RANK, len(site.parts[0].down))
+    most_ranks = min(site.max_lora_rank, len(site.parts[0].down))
     made = torch.empty((len(slots), most_ranks), dtype=torch.float32, device=x.device)
     add = add_to_rows if longest <= _FEW_ROWS else add_to_tiles
     with on_device_of(x):

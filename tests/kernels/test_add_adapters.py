@@ -11,8 +11,9 @@ from tests.kernels.kernel_sets import CPU_SETS, DTYPES, cpu_set, random, toleran
 from tests.kernels.triton_places import PLACES, Place
 from tests.kernels.triton_places import kernels as triton_kernels
 
-RANKS = (8, 16, 3, 1, 256)
-"""Of the adapters in slots 1, 2, ...; slot 0 is nobody's."""
+RANKS = (8, 16, 3, 1, 300)
+"""Of the adapters in slots 1, 2, ...; slot 0 is nobody's. The last is larger than any that a fleet
+takes: what is laid aside for a row goes by the site, not by a number of the kernel's own."""
 SHAPES = [(96, (96, 32, 32)), (64, (100,)), (40, (24, 24))]
 SLOTS = {
     "one row": [2],
@@ -37,10 +38,14 @@ def site(inputs: int, widths: tuple[int, ...], dtype: torch.dtype) -> AdapterSit
         down = random(total, inputs, dtype=torch.float32, seed=at) / inputs**0.5
         up = random(total, width, dtype=torch.float32, seed=10 + at) / 16
         parts.append(
-            AdapterPart(down=down.to(dtype), up=up.to(dtype), ranks=ranks, first_column=column)
+            AdapterPart(down=down.to(dtype), up=up.to(dtype), lora_ranks=ranks, first_column=column)
         )
         column += width
-    return AdapterSite(parts=tuple(parts), starts=torch.tensor(starts, dtype=torch.int32))
+    return AdapterSite(
+        parts=tuple(parts),
+        starts=torch.tensor(starts, dtype=torch.int32),
+        max_lora_rank=max(RANKS),
+    )
 
 
 def rows_of(
@@ -57,7 +62,9 @@ def test_the_reference_adds_each_rows_own_matrices() -> None:
     given, expected = site(96, (96, 32, 32), torch.float32), out.clone()
     for row, slot in enumerate(slots.tolist()):
         for part in given.parts:
-            run = slice(int(given.starts[slot]), int(given.starts[slot]) + int(part.ranks[slot]))
+            run = slice(
+                int(given.starts[slot]), int(given.starts[slot]) + int(part.lora_ranks[slot])
+            )
             columns = slice(part.first_column, part.first_column + part.up.shape[1])
             expected[row, columns] += x[row] @ (part.up[run].T @ part.down[run]).T
     REFERENCE.add_adapters(x, out, slots, given, longest)
@@ -118,12 +125,13 @@ def test_tritons_versions_are_that_of_the_reference(slots: str, place: Place) ->
             AdapterPart(
                 down=part.down.to(device),
                 up=part.up.to(device),
-                ranks=part.ranks.to(device),
+                lora_ranks=part.lora_ranks.to(device),
                 first_column=part.first_column,
             )
             for part in given.parts
         ),
         starts=given.starts.to(device),
+        max_lora_rank=given.max_lora_rank,
     )
     ours = out.to(device)
     triton_kernels().add_adapters(x.to(device), ours, of_rows.to(device), there, longest)

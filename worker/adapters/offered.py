@@ -30,7 +30,7 @@ class LookedAt:
 
     digest: str
     folder: Path
-    rank: int
+    lora_rank: int
 
 
 class OfferedAdapters:
@@ -83,7 +83,7 @@ class OfferedAdapters:
         finally:
             self._being_offered -= Counter([item.digest])
             self._retire_if_unused(item.digest)
-        _log.info("an adapter is offered", name=name, digest=item.digest, rank=item.rank)
+        _log.info("an adapter is offered", name=name, digest=item.digest, lora_rank=item.lora_rank)
         self._count()
         self._on_change()
         if before is not None and before.digest != item.digest:
@@ -169,7 +169,7 @@ class OfferedAdapters:
                     digest=item.digest,
                     root=str(self._root),
                     folder=str(item.folder),
-                    rank=item.rank,
+                    lora_rank=item.lora_rank,
                 )
             )
         return await asyncio.shield(asked)

@@ -176,7 +176,7 @@ class AdapterShelf:
             raise AdapterRefused(
                 f"{folder.name} could not be read within {self._read_limit_s:g} s"
             ) from None
-        return LookedAt(digest=files.digest, folder=folder, rank=files.rank)
+        return LookedAt(digest=files.digest, folder=folder, lora_rank=files.lora_rank)
 
     def _give_up(self, name: str) -> None:
         """Its order, and what was lost of it."""

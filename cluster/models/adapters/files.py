@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from cluster.adapter import DIGEST_CHARS
+from cluster.adapter import DIGEST_CHARS, MAX_LORA_RANK
 from cluster.errors import AdapterRefused, BadCheckpoint
-from cluster.models.adapters.settings import MAX_RANK, AdapterSettings, read_settings
-from cluster.models.adapters.targets import values_per_rank
+from cluster.models.adapters.settings import AdapterSettings, read_settings
+from cluster.models.adapters.targets import values_per_lora_rank
 from cluster.models.adapters.tensors import AdaptedModule, adapted_modules, header_of
 from cluster.models.card import DecoderConfig
 from cluster.models.files.json_file import parse_json_object
@@ -47,7 +47,7 @@ class AdapterFiles:
     """Hex, of settings and weights."""
 
     @property
-    def rank(self) -> int:
+    def lora_rank(self) -> int:
         """The largest of its modules."""
         return max(module.rank for module in self.modules.values())
 
@@ -71,7 +71,7 @@ def read_adapter(
     root: Path, folder: Path, config: DecoderConfig, *, progressed: Progressed = unwatched
 ) -> AdapterFiles:
     """Reads and checks all of it. Raises AdapterRefused."""
-    limit = values_per_rank(ModelSplit(config=config)) * MAX_RANK * 4 + _HEADER_ROOM
+    limit = values_per_lora_rank(ModelSplit(config=config)) * MAX_LORA_RANK * 4 + _HEADER_ROOM
     settings = read_settings(
         _parsed(_read(root, folder / SETTINGS, MAX_SETTINGS_BYTES, progressed)),
         f"{folder.name}/{SETTINGS}",

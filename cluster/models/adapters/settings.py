@@ -8,12 +8,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cluster.adapter import MAX_LORA_RANK
 from cluster.errors import AdapterRefused, BadCheckpoint
 from cluster.models.adapters.module_pattern import ModulePattern
 from cluster.models.fields import Fields
 
 T = TypeVar("T")
-MAX_RANK: Final = 256
 MAX_PATTERNS: Final = 1024
 MAX_TARGETS: Final = 2048
 """Names: more than any model has matrices."""
@@ -172,8 +172,8 @@ def _alphas(values: dict[str, Any]) -> dict[str, float]:
 
 
 def _rank(value: object, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_RANK:
-        raise AdapterRefused(f"{name[:80]} is {str(value)[:40]}; supported: 1 to {MAX_RANK}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_LORA_RANK:
+        raise AdapterRefused(f"{name[:80]} is {str(value)[:40]}; supported: 1 to {MAX_LORA_RANK}")
     return value
 
 

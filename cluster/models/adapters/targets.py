@@ -58,7 +58,7 @@ def part_of(split: ModelSplit, tensor: StoredTensor) -> TargetPart:
     return TargetPart(outputs, inputs)
 
 
-def values_per_rank(split: ModelSplit) -> int:
-    """Numbers that one rank of an adapter has in all targets of a rank's part of the model."""
+def values_per_lora_rank(split: ModelSplit) -> int:
+    """Numbers that one LoRA rank has in all targets of a part of the model (see ModelSplit)."""
     parts = [part_of(split, tensor) for tensor in adapter_targets(split.config).values()]
     return sum(len(part.outputs) + len(part.inputs) for part in parts)

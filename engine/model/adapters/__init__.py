@@ -1,1 +1,1 @@
-"""Adapters in a rank's memory: the stacks of their ranks, and what is read into them."""
+"""Adapters in a rank's memory: the stacks of their LoRA ranks, and what is read into them."""

@@ -1,5 +1,7 @@
 """The stacks that all adapters of a rank lie in, and the tables that say whose run is where.
 
+A rank is a process of a group; what an adapter's matrices have is LoRA ranks, the stacks' rows.
+
     free -> written (by any thread; no step reads the run) -> placed in a slot -> cleared -> free
 
 Which runs and slots are whose is decided elsewhere (engine/step/adapting.py); all ranks of a group
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cluster.adapter import MAX_LORA_RANK
 from cluster.models.adapters.targets import (
     DOWN,
     GATE_UP,
@@ -31,7 +34,7 @@ from kernels.adapters import NO_ADAPTER, AdapterPart, AdapterSite
 class AdapterRoom:
     """How much of adapters a rank has room for."""
 
-    num_ranks: int
+    num_lora_ranks: int
     """Of all adapters together."""
     num_slots: int
     """Adapters, and one for rows without."""
@@ -57,7 +60,7 @@ class AdapterBank:
         self, split: ModelSplit, room: AdapterRoom, *, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.config, self.room = split.config, room
-        self.parts_of_rank = {
+        self.own_parts = {
             module: part_of(split, tensor)
             for module, tensor in adapter_targets(split.config).items()
         }
@@ -72,25 +75,27 @@ class AdapterBank:
         return sum(part.num_bytes for part in self._parts.values())
 
     @property
-    def rank_bytes(self) -> int:
-        """Of that, what each rank of an adapter takes."""
-        return self.num_bytes // self.room.num_ranks
+    def lora_rank_bytes(self) -> int:
+        """Of that, what each LoRA rank takes."""
+        return self.num_bytes // self.room.num_lora_ranks
 
     @torch.inference_mode()
     def write(self, module: str, start: int, down: torch.Tensor, up: torch.Tensor) -> None:
-        """Puts a module's part of an adapter, down [rank, own inputs] and up [own outputs, rank]
-        with its scale, to the ranks from `start` on, which are nobody's."""
+        """Puts a module's part of an adapter, down [lora_rank, own inputs] and up [own outputs,
+        lora_rank] with its scale, to the LoRA ranks from `start` on, which are nobody's."""
         part, run = self._parts[module], slice(start, start + len(down))
         part.down[run].copy_(down)
         part.up[run].copy_(up.T)
 
     @torch.inference_mode()
-    def place(self, slot: int, start: int, ranks: Mapping[str, int]) -> None:
-        """From now on rows of the slot are those of the adapter that was written there."""
+    def place(self, slot: int, start: int, lora_ranks: Mapping[str, int]) -> None:
+        """From now on rows of the slot are those of the adapter that was written there, with so
+        many LoRA ranks for each module."""
         assert slot != NO_ADAPTER, "the first slot is that of rows without an adapter"
+        assert all(rank <= MAX_LORA_RANK for rank in lora_ranks.values()), "settings refuse more"
         self._starts[slot] = start
         for module, part in self._parts.items():
-            part.ranks[slot] = ranks.get(module, 0)
+            part.lora_ranks[slot] = lora_ranks.get(module, 0)
 
     def clear(self, slot: int) -> None:
         """Nobody has the slot any more."""
@@ -109,25 +114,25 @@ class AdapterBank:
 
     def _site(self, index: int, site: tuple[str, ...]) -> AdapterSite | None:
         modules = site_modules(index, site)
-        if not all(module in self.parts_of_rank for module in modules):
+        if not all(module in self.own_parts for module in modules):
             return None
         parts: list[AdapterPart] = []
         column = 0
         for module in modules:
-            part = self._part(self.parts_of_rank[module], column)
+            part = self._part(self.own_parts[module], column)
             column += part.up.shape[1]
             self._parts[module] = part
             parts.append(part)
-        return AdapterSite(parts=tuple(parts), starts=self._starts)
+        return AdapterSite(parts=tuple(parts), starts=self._starts, max_lora_rank=MAX_LORA_RANK)
 
     def _part(self, part: TargetPart, first_column: int) -> AdapterPart:
         return AdapterPart(
             down=self._stack(len(part.inputs)),
             up=self._stack(len(part.outputs)),
-            ranks=self._table(),
+            lora_ranks=self._table(),
             first_column=first_column,
         )
 
     def _stack(self, width: int) -> torch.Tensor:
-        size = (self.room.num_ranks, width)
+        size = (self.room.num_lora_ranks, width)
         return torch.zeros(size, dtype=self._dtype, device=self._device)

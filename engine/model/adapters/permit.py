@@ -1,6 +1,6 @@
-"""Leave to read an adapter and to write it to ranks of the stacks, which may be taken back.
+"""Leave to read an adapter and to write it to LoRA ranks of the stacks, which may be taken back.
 
-A reading has it until the ranks are to be another's: from then on it writes nothing more, whenever
+A reading has it until these are to be another's: from then on it writes nothing more, whenever
 its files answer.
 """
 

@@ -4,7 +4,7 @@ StageAdapter -> reading, in a thread of its own -> read | failed, with the cause
 SettleAdapter -> of all ranks the least: READING: not yet; FAILED: nobody has it; READ: placed
 
 Nothing here waits for files. A reading that is given up while its files do not answer is left to
-itself, without leave to write: its ranks are the next one's.
+itself, without leave to write: its LoRA ranks are the next one's.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class RankAdapters:
             self._give_up(reading)
         if outcome is Staged.READ:
             word = reading.word
-            self._bank.place(word.slot, word.start, reading.ranks)
+            self._bank.place(word.slot, word.start, reading.lora_ranks)
         return outcome
 
     def _give_up(self, reading: _Reading) -> None:
-        """It must not write to ranks that become another adapter's."""
+        """It must not write to LoRA ranks that become another adapter's."""
         reading.give_up()
         if reading.is_alive:
             self._left.append(reading)
@@ -102,7 +102,7 @@ class _Reading:
 
     def __init__(self, bank: AdapterBank, word: StageAdapter, clock: Clock) -> None:
         self.word = word
-        self.ranks: dict[str, int] = {}
+        self.lora_ranks: dict[str, int] = {}
         self.failure = ""
         self._bank = bank
         self._is_read = False
@@ -138,7 +138,7 @@ class _Reading:
     def _run(self) -> None:
         word = self.word
         try:
-            self.ranks = read_into(
+            self.lora_ranks = read_into(
                 self._bank,
                 Path(word.root),
                 Path(word.folder),

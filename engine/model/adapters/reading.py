@@ -24,9 +24,9 @@ def read_into(
     start: int,
     permit: Permit | None = None,
 ) -> dict[str, int]:
-    """To the ranks from `start` on, which are nobody's while the `permit` is good (None: for ever);
-    returns how many each module has. Raises AdapterRefused for a folder that has another adapter
-    than the digest says, by now, for numbers that are not finite, and without a permit."""
+    """To the LoRA ranks from `start` on, which are nobody's while the `permit` is good (None: for
+    ever); returns how many each module has. Raises AdapterRefused for a folder that has another
+    adapter than the digest says, by now, for numbers that are not finite, and without a permit."""
     permit = Permit() if permit is None else permit
     files = read_adapter(root, folder, bank.config, progressed=permit.go_on)
     if files.digest != digest:
@@ -47,9 +47,9 @@ def read_into(
 def _halves(
     bank: AdapterBank, module: str, adapted: AdaptedModule, tensors: dict[str, torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's, float32: down [rank, own inputs] and up [own outputs, rank]. The scale goes into
-    `up` before that is rounded."""
-    part = bank.parts_of_rank[module]
+    """This rank's, float32: down [lora_rank, own inputs] and up [own outputs, lora_rank]. The
+    scale goes into `up` before that is rounded."""
+    part = bank.own_parts[module]
     down = tensors[adapted.down_name(module)][:, part.inputs.start : part.inputs.stop].float()
     up = tensors[adapted.up_name(module)][part.outputs.start : part.outputs.stop].float()
     up = up * adapted.scale

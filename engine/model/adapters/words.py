@@ -1,6 +1,6 @@
 """What the conductor tells all ranks about adapters, itself among them; and what they are.
 
-    StageAdapter    read an adapter into ranks that are nobody's, beside the steps
+    StageAdapter    read an adapter into LoRA ranks that are nobody's, beside the steps
     SettleAdapter   say how far that is: placed at all ranks, once all have read; or given up by all
     ClearAdapter    a slot is nobody's any more
 
@@ -20,7 +20,7 @@ class StageAdapter(msgspec.Struct, frozen=True, tag=True):
     digest: str
     slot: int
     start: int
-    """The first of its ranks in the stacks."""
+    """The first of its LoRA ranks in the stacks."""
 
 
 class SettleAdapter(msgspec.Struct, frozen=True, tag=True):

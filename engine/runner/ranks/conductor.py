@@ -14,7 +14,7 @@ from engine.model.experts.balancing import Balancing
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.rebalancer import Rebalancer
 from engine.model.load_phases import PhaseProgress, PhaseTimer
-from engine.runner.adapters import AdapterRanks, GroupAdapters
+from engine.runner.adapters import GroupAdapters, ReplicaAdapters
 from engine.runner.model_runner import Replica
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner
@@ -57,7 +57,7 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     )
 
 
-def _adapters(part: LoadedPart, group: RankGroup) -> AdapterRanks | None:
+def _adapters(part: LoadedPart, group: RankGroup) -> ReplicaAdapters | None:
     """Of all ranks; None: none are loaded."""
     agree = functools.partial(agreed_least, group.collective, device=part.size.device)
     own, bank = part.rank_adapters(agree), part.decoder.bank

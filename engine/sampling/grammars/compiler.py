@@ -99,11 +99,10 @@ class GrammarCompiler:
             self._not_ready = [grammar for grammar in self._not_ready if not grammar.is_ready]
         return bool(self._not_ready)
 
-    @property
-    def under_way_s(self) -> float:
-        """For so long the one is compiled that is compiled now, since it was first looked at; 0.0:
-        none is. Of the time between two looks a second at most counts: an engine that was stopped
-        has waited for nobody meanwhile."""
+    def look(self) -> float:
+        """At the one that is compiled now. Returns for how many seconds it has been, since it was
+        first looked at; 0.0: none is. Of the time between two looks a second at most counts: an
+        engine that was stopped has waited for nobody meanwhile."""
         under_way = self._under_way
         if under_way is None or under_way is not self._watched:
             self._watched = under_way

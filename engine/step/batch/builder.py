@@ -59,7 +59,7 @@ def build_batch(
         for row in span.logit_rows
     ]
 
-    slots = [span.sequence.adapter_slot for span in spans]
+    adapter_slots = [span.sequence.adapter_slot for span in spans]
 
     def tensor(values: np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.int32]]) -> torch.Tensor:
         return torch.from_numpy(values).to(device)
@@ -75,7 +75,9 @@ def build_batch(
         num_decodes=num_decodes,
         max_query_len=int(lengths.max()),
         max_context_len=int(contexts.max()),
-        adapters=None if not any(slots) else tensor(np.repeat(slots, lengths).astype(np.int32)),
+        adapters=tensor(np.repeat(adapter_slots, lengths).astype(np.int32))
+        if any(adapter_slots)
+        else None,
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from engine.contract.draft_numbers import DrafterKind
 from engine.step.planning.plan import Chunk, HomeShare
+from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 
 
@@ -51,6 +52,16 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         return self.end - len(self.draft) == len(self.sequence.token_ids)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A sequence whose next tokens are to be guessed."""
+
+    request: Request
+    sequence: Sequence
+    num_tokens: int
+    """As many as its prospect had chances, at most. It has blocks for them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
     """What a step computes: the spans, decodes first, and the blocks to copy before."""
@@ -61,8 +72,22 @@ class StepWork:
     copies: list[tuple[int, int]]
     num_drafted: int = 0
     """Decodes with drafts, after those: a step has no prompts then."""
+    wanted: Ordered[Wanted] = ()
+    """Decodes with drafts that are not guessed yet, and are no spans before (Speculation.guess)."""
     is_pooled: bool = False
     """All of it: hidden states are wanted, and no logits."""
+
+    def guessed(self, spans: list[Span]) -> StepWork:
+        """With what those that are wanted have come to, decodes first: some may have no draft."""
+        with_drafts = [span for span in spans if span.draft]
+        plain = [span for span in spans if not span.draft]  # nobody could guess, after all
+        return replace(
+            self,
+            spans=plain + self.spans + with_drafts,
+            num_decodes=self.num_decodes + len(plain),
+            num_drafted=len(with_drafts),
+            wanted=(),
+        )
 
     @property
     def is_plain_decode(self) -> bool:

@@ -18,7 +18,7 @@ from msgspec import structs
 from cluster.sampling import SamplingParams
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
-from engine.step.drafters.drafter import Wanted
+from engine.step.batch.step_work import Wanted
 from engine.step.grammar_drafts import outlook_for_drafts
 from engine.step.requests.sequence import Sequence
 
@@ -48,17 +48,10 @@ class Making:
 
     def row(self, logit_row: int) -> SamplingRow:
         """Of the next guess, as if the ones before it were known."""
-        return SamplingRow(
-            logit_row=logit_row,
-            params=self.params,
-            choice=self.sequence.choice,
-            token_ids=self.sequence.token_ids,
-            num_prompt=self.sequence.num_prompt,
-            num_ahead=len(self.guesses),
-            ahead=tuple(self.guesses),
-            seen=self.sequence.seen,
-            allowed=self.masks[len(self.guesses)] if len(self.guesses) < len(self.masks) else None,
-        )
+        place = len(self.guesses)
+        allowed = self.masks[place] if place < len(self.masks) else None
+        ahead = tuple(self.guesses)
+        return self.sequence.row(self.params, logit_row, ahead=ahead, allowed=allowed)
 
 
 class GuessSampler:

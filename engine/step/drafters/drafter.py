@@ -16,7 +16,8 @@ from typing import Protocol
 import msgspec
 
 from engine.contract.draft_numbers import DrafterKind
-from engine.step.drafting.drafter import Draft
+from engine.step.batch.step_work import Wanted
+from engine.step.drafting.draft import Draft
 from engine.step.planning.step_cost import StepCost
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -50,16 +51,6 @@ NO_TIME = DraftTime()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A sequence whose next tokens are to be guessed."""
-
-    request: Request
-    sequence: Sequence
-    num_tokens: int
-    """As many as its prospect had chances, at most. It has blocks for them."""
-
-
-@dataclass(frozen=True, slots=True)
 class SeenRows:
     """Rows of one sequence in a step that has been computed."""
 
@@ -88,6 +79,12 @@ class Drafter(Protocol):
     """One engine's. Called from its one thread; what it raises is a bug."""
 
     kind: DrafterKind
+    has_price: bool
+    """Asking and guessing take time that is worth an account: a drafter that does not pay rests."""
+
+    @property
+    def states_reader(self) -> StatesReader | None:
+        """What of it reads the states that the target's steps leave; None: nothing does."""
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """A step of so many decodes is planned: what was guessed before is forgotten. Rows with a

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engine.contract.draft_numbers import DrafterKind
 from engine.step.drafters.drafter import NO_TIME, Drafter
 from engine.step.drafting.draft_account import MOST_CREDIT, DraftAccount, DraftAccounts
 from engine.step.planning.step_cost import StepCost
@@ -16,12 +15,12 @@ _NEWEST = 0.25
 
 
 class DrafterTaking:
-    """Of one engine. Lookup has no account: each text is asked by its own luck (PacedGuesser), and
-    a new one may be a copy whatever the others were."""
+    """Of one engine. A drafter without a price has no account, as lookup: each text is asked by its
+    own luck (PacedGuesser), and a new one may be a copy whatever the others were."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
-        self.has_accounts = drafter.kind is not DrafterKind.NGRAM
+        self.has_accounts = drafter.has_price
         self.asking_s = 0.0
         """Of this step, what asking for prospects took."""
         self._accounts = DraftAccounts()

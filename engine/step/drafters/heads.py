@@ -14,78 +14,67 @@ from __future__ import annotations
 from collections.abc import Sequence as Ordered
 
 import numpy as np
-import structlog
 import torch
 
 from cluster.deadline import Clock
 from engine.contract.draft_numbers import DrafterKind
 from engine.model.head_output import HeadOutput
 from engine.runner.model_runner import DraftHeads, Replica
-from engine.step.batch.step_work import Span
+from engine.step.batch.step_work import Span, Wanted
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import (
-    NOTHING,
-    DraftProspect,
-    DraftTime,
-    SeenRows,
-    Wanted,
-)
-from engine.step.drafters.guess_price import GuessPrice
+from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime, SeenRows, StatesReader
+from engine.step.drafters.guess_care import GuessCare
 from engine.step.drafters.head_reader import HeadReader
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.drafting.head_kv import HeadKv
-from engine.step.drafting.kept_rates import SharedKeptRates
 from engine.step.grammar_drafts import outlook_for_drafts
 from engine.step.planning.step_cost import StepCost
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 
-_LOG = structlog.get_logger()
-MAX_FAILURES = 3
-
 
 class HeadsDrafter:
     """A Drafter, and a StatesReader."""
 
     kind = DrafterKind.HEADS
+    has_price = True
 
     def __init__(
         self, heads: DraftHeads, replica: Replica, *, block_size: int, clock: Clock
     ) -> None:
         self._heads = heads
         self._sampler = GuessSampler(replica.eos_token_ids, replica.vocab_size)
-        self._block_size, self._clock = block_size, clock
-        self._price = GuessPrice(heads.share)
-        self._rates = SharedKeptRates()
-        self._reader = HeadReader(heads, block_size=block_size, rates=self._rates)
-        self._cost, self._least = StepCost(), 0.0
-        self._guess_ms = 0.0
-        self._num_ready = 0
-        """Sequences that were found ready since `begin`."""
-        self._num_failures = 0
-        self._guess_s = self._read_s = 0.0
-        self._is_resting = False
+        self._block_size = block_size
+        self._care = GuessCare(
+            self.kind,
+            heads.share,
+            doubt=self._doubt,
+            noun="head",
+            name=heads.name,
+            clock=clock,
+        )
+        self._reader = HeadReader(heads, block_size=block_size, rates=self._care.rates)
+
+    @property
+    def states_reader(self) -> StatesReader:
+        """See Drafter: itself."""
+        return self
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
-        self._cost, self._least = cost, least
-        self._guess_ms = self._price.token_ms(self._num_ready or max(1, num_decodes), cost)
-        self._num_ready = 0
-        self._fade()
-        if self._is_resting:
-            self._is_resting = False
-            self._rates.begin_anew()
+        self._care.begin(cost, num_decodes, least)
 
     def rest(self) -> None:
         """See Drafter: states that come meanwhile are not kept, and it begins behind them."""
-        self._is_resting = True
-        self._fade()
+        self._care.rest()
 
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter."""
-        if self._is_out or (request.grammar is not None and outlook_for_drafts(sequence) is None):
+        if self._care.is_out:
+            return NOTHING
+        if request.grammar is not None and outlook_for_drafts(sequence) is None:
             return NOTHING
         kv = sequence.head_kv or self._reader.find(sequence)
         if kv is None:
@@ -94,52 +83,33 @@ class HeadsDrafter:
         kv.settle(sequence.token_ids)
         if not self._is_ready(sequence):
             return NOTHING
-        chances = kv.rates.chances(most, self._least)
-        if not chances:
-            return NOTHING
-        self._num_ready += 1
-        return DraftProspect(chances, self._guess_ms)
+        chances = kv.rates.chances(most, self._care.least)
+        return self._care.promise(chances) if chances else NOTHING
 
     def draft(self, wanted: Ordered[Wanted]) -> list[Draft]:
-        """See Drafter. Whose block was copied for its next token has lost what was read there: it
-        has no draft this time."""
-        began_s = self._clock()
-        makings = [Making.of(one) for one in wanted]
-        ready = [making for making in makings if self._is_ready(making.sequence)]
-        try:
-            if ready:
-                self._guess(ready)
-        except Exception:
-            self._fail()
-            return [Draft([], [], drafter=self.kind) for _ in wanted]
-        finally:
-            self._guess_s += self._clock() - began_s
-        return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
+        """See Drafter."""
+        return self._care.draft(wanted, self._is_ready, self._guess)
 
     def settle(self) -> None:
         """See Drafter: it reads where states come."""
 
     def take_time(self) -> DraftTime:
         """See Drafter."""
-        time = DraftTime(self._guess_s, self._read_s)
-        self._guess_s = self._read_s = 0.0
-        return time
+        return self._care.take_time()
 
     def saw(self, rows: Ordered[SeenRows]) -> None:
         """See StatesReader."""
-        if self._is_resting or self._is_out:
-            return
-        began_s = self._clock()
-        try:
-            if due := self._reader.take(rows):
-                self._reader.read(due)
-        except Exception:
-            self._fail()
-        self._read_s += self._clock() - began_s
+        if not self._care.is_resting and not self._care.is_out:
+            self._care.read(lambda: self._read(rows))
 
-    @property
-    def _is_out(self) -> bool:
-        return self._num_failures >= MAX_FAILURES
+    def _read(self, rows: Ordered[SeenRows]) -> int:
+        """Of the target's steps alone: nothing is read of texts that came without."""
+        if due := self._reader.take(rows):
+            self._reader.read(due)
+        return 0
+
+    def _doubt(self) -> None:
+        self._reader.era += 1
 
     def _is_ready(self, sequence: Sequence) -> bool:
         """The states of all its tokens but the last known one are there, over its own blocks."""
@@ -150,8 +120,8 @@ class HeadsDrafter:
             and kv.goes_on(sequence.lease, len(sequence.token_ids) - 1, era=self._reader.era)
         )
 
-    def _guess(self, makings: list[Making]) -> None:
-        began_s = self._clock()
+    def _guess(self, makings: list[Making]) -> tuple[int, int]:
+        """See GuessCare."""
         rows, output = self._begin(makings)
         tables, hidden = block_tables(rows), output.hidden
         places = np.array([row.end for row in rows], dtype=np.int64)  # [num_seqs]
@@ -172,7 +142,7 @@ class HeadsDrafter:
             num_rounds, num_rows = num_rounds + 1, num_rows + len(going)
         for making in makings:
             _kv(making).guessed(making.guesses, len(making.sequence.token_ids))
-        self._price.note_drafts(num_rounds, num_rows, (self._clock() - began_s) * 1e3, self._cost)
+        return num_rounds, num_rows
 
     def _begin(self, makings: list[Making]) -> tuple[list[ReadRow], HeadOutput]:
         """Reads what is pending; its last row says what comes next."""
@@ -190,20 +160,6 @@ class HeadsDrafter:
         for row, making in zip(rows, makings, strict=True):
             _kv(making).read(len(row.token_ids))
         return rows, output
-
-    def _fade(self) -> None:
-        self._price.note_idle()
-        self._rates.fade()
-
-    def _fail(self) -> None:
-        """Whatever was read is in doubt; requests go on without."""
-        self._reader.era += 1
-        self._num_failures += 1
-        _LOG.exception(
-            "the head has failed; its guesses are left out",
-            head=self._heads.name,
-            is_for_good=self._is_out,
-        )
 
 
 def seen_rows(spans: Ordered[Span]) -> list[SeenRows]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence as Ordered
 
 from engine.contract.draft_numbers import DrafterKind
-from engine.step.drafters.drafter import NO_TIME, NOTHING, DraftProspect, DraftTime, Wanted
-from engine.step.drafting.drafter import Draft, MakeDrafter
+from engine.step.batch.step_work import Wanted
+from engine.step.drafters.drafter import NO_TIME, NOTHING, DraftProspect, DraftTime
+from engine.step.drafting.draft import Draft, MakeGuesser
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.paced_guesser import PacedGuesser
 from engine.step.drafting.prompt_lookup import PromptLookup
@@ -25,8 +26,10 @@ class LookupDrafter:
     """A Drafter: its tokens are there before the plan."""
 
     kind = DrafterKind.NGRAM
+    has_price = False
+    states_reader = None
 
-    def __init__(self, make: MakeDrafter) -> None:
+    def __init__(self, make: MakeGuesser) -> None:
         self._make = make
         self._guesses: dict[SequenceKey, Draft] = {}
         self._least, self._longest_wait = 0.0, 0
@@ -67,7 +70,7 @@ class LookupDrafter:
         return NO_TIME
 
 
-def prompt_lookup() -> MakeDrafter:
+def prompt_lookup() -> MakeGuesser:
     """Of one engine: how often its sequences go on as before is shared."""
     rates = SharedRates()
 

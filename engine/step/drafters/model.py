@@ -14,25 +14,24 @@ from __future__ import annotations
 from collections.abc import Sequence as Ordered
 
 import numpy as np
-import structlog
 
 from cluster.deadline import Clock
 from engine.contract.draft_numbers import DrafterKind
 from engine.runner.model_runner import DraftModel, Replica
+from engine.step.batch.step_work import Wanted
 from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
-from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime, Wanted
-from engine.step.drafters.guess_price import GuessPrice
+from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime
+from engine.step.drafters.guess_care import GuessCare
+from engine.step.drafting.draft import Draft
 from engine.step.drafting.draft_kv import DraftKv
-from engine.step.drafting.drafter import Draft
-from engine.step.drafting.kept_rates import OwnKeptRates, SharedKeptRates
+from engine.step.drafting.kept_rates import OwnKeptRates
 from engine.step.drafting.shared_draft_kv import SharedDraftKv
 from engine.step.planning.draft_lengths import LEAST_GAIN, speedup
 from engine.step.planning.step_cost import StepCost
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 
-_LOG = structlog.get_logger()
 MOST_LAG = 16
 """Tokens that are read in the step that guesses on: those of the steps since the last draft."""
 READ_FACTOR = 1.0
@@ -41,13 +40,14 @@ FEWEST_READ = 16
 """Tokens in a step, whatever they take."""
 LIKELY_LEFT = 256
 """Tokens that an answer is expected to go on for, at most: it may end before `max_tokens`."""
-MAX_FAILURES = 3
 
 
 class ModelDrafter:
     """A Drafter."""
 
     kind = DrafterKind.MODEL
+    has_price = True
+    states_reader = None
 
     def __init__(
         self,
@@ -61,35 +61,29 @@ class ModelDrafter:
         self._model = model
         self._sampler = GuessSampler(replica.eos_token_ids, replica.vocab_size)
         self._block_size, self._max_batch_tokens = block_size, max_batch_tokens
-        self._clock = clock
-        self._price = GuessPrice(model.share)
-        self._rates = SharedKeptRates()
         self._kv = SharedDraftKv(block_size)
-        self._cost, self._num_decodes, self._least = StepCost(), 0, 0.0
-        self._guess_ms = 0.0
-        self._num_ready = self._lag_tokens = 0
-        """Sequences that were found ready since `begin`, and tokens that those lack."""
+        self._care = GuessCare(
+            self.kind,
+            model.share,
+            doubt=self._kv.doubt_all,
+            noun="draft model",
+            name=model.name,
+            clock=clock,
+        )
+        self._num_decodes = self._lag_tokens = 0
+        """Of the step that is planned; and tokens that sequences lack, of those found ready."""
         self._behind: list[tuple[Sequence, DraftKv]] = []
-        self._num_failures = 0
-        self._guess_s = self._read_s = 0.0
-        self._is_resting = False
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
-        self._cost, self._num_decodes, self._least = cost, num_decodes, least
-        self._guess_ms = self._price.token_ms(self._num_ready or max(1, num_decodes), cost)
-        self._num_ready = self._lag_tokens = 0
+        self._care.begin(cost, num_decodes, least)
+        self._num_decodes, self._lag_tokens = num_decodes, 0
         self._behind.clear()
-        self._fade()
-        if self._is_resting:
-            self._is_resting = False
-            self._rates.begin_anew()
 
     def rest(self) -> None:
         """See Drafter."""
-        self._is_resting = True
+        self._care.rest()
         self._behind.clear()
-        self._fade()
 
     def prospect(self, request: Request, sequence: Sequence, most: int) -> DraftProspect:
         """See Drafter. Of answers in a grammar it knows no masks."""
@@ -97,63 +91,33 @@ class ModelDrafter:
             return NOTHING
         num_known = len(sequence.token_ids)
         most = min(most, self._model.max_context_tokens - num_known)
-        if most <= 0 or self._num_failures >= MAX_FAILURES:
+        if most <= 0 or self._care.is_out:
             return NOTHING
         kv = self._kv_of(sequence)
-        chances = kv.rates.chances(most, self._least)
+        chances = kv.rates.chances(most, self._care.least)
         lag = num_known - kv.num_read
         if not chances:
             return NOTHING
         if lag <= MOST_LAG and self._lag_tokens + lag <= self._max_batch_tokens:
-            self._num_ready += 1
             self._lag_tokens += lag
-            return DraftProspect(chances, self._guess_ms)
+            return self._care.promise(chances)
         if self._is_worth_reading(lag, chances, most, num_known):
             self._behind.append((sequence, kv))
         return NOTHING
 
     def draft(self, wanted: Ordered[Wanted]) -> list[Draft]:
-        """See Drafter. Whose block was copied for its next token has lost what was read there: it
-        has no draft this time."""
-        began_s = self._clock()
-        makings = [Making.of(one) for one in wanted]
-        ready = [making for making in makings if self._is_ready(making.sequence)]
-        ready.sort(key=lambda making: making.num_tokens, reverse=True)
-        try:
-            if ready:
-                self._guess(ready)
-        except Exception:
-            self._fail()
-            return [Draft([], [], drafter=self.kind) for _ in wanted]
-        finally:
-            self._guess_s += self._clock() - began_s
-        return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
+        """See Drafter."""
+        return self._care.draft(wanted, self._is_ready, self._guess)
 
     def settle(self) -> None:
         """See Drafter: reads of sequences that are behind."""
-        if not self._behind:
-            return
-        began_s = self._clock()
-        try:
-            num_tokens = self._read_on()
-        except Exception:
-            self._fail()
-            num_tokens = 0
-        self._behind.clear()
-        took_s = self._clock() - began_s
-        self._read_s += took_s
-        if num_tokens:
-            self._price.note_reading(num_tokens, took_s * 1e3)
+        if self._behind:
+            self._care.read(self._read_on)
+            self._behind.clear()
 
     def take_time(self) -> DraftTime:
         """See Drafter."""
-        time = DraftTime(self._guess_s, self._read_s)
-        self._guess_s = self._read_s = 0.0
-        return time
-
-    def _fade(self) -> None:
-        self._price.note_idle()
-        self._rates.fade()
+        return self._care.take_time()
 
     def _kv_of(self, sequence: Sequence) -> DraftKv:
         """As the tokens that are known now make it."""
@@ -162,7 +126,7 @@ class ModelDrafter:
             kv.rates.fade()
             kv.settle(sequence.token_ids, self._block_size)
             return kv
-        rates = OwnKeptRates(self._rates) if kv is None else kv.rates
+        rates = OwnKeptRates(self._care.rates) if kv is None else kv.rates
         names = sequence.names(self._block_size)
         num_read = self._kv.prefix_tokens(lease.block_ids, names)
         kv = DraftKv(lease, 0, rates, era=self._kv.era)
@@ -180,21 +144,22 @@ class ModelDrafter:
         self, num_tokens: int, chances: Ordered[float], most: int, context: int
     ) -> bool:
         """Whether drafts of what is left would save more than reading what is there takes."""
+        cost = self._care.cost
         gain = speedup(
             chances,
-            self._cost,
+            cost,
             num_decodes=self._num_decodes,
             context=context,
-            guess_ms=self._guess_ms,
+            guess_ms=self._care.guess_ms,
         )
         if gain <= LEAST_GAIN:
             return False
-        left_ms = min(most, LIKELY_LEFT) * self._cost.decodes_ms(self._num_decodes)
-        return (1 - 1 / gain) * left_ms > num_tokens * self._price.read_ms(self._cost)
+        left_ms = min(most, LIKELY_LEFT) * cost.decodes_ms(self._num_decodes)
+        return (1 - 1 / gain) * left_ms > num_tokens * self._care.price.read_ms(cost)
 
-    def _guess(self, makings: list[Making]) -> None:
-        """`makings`: the longest first, so that those that go on are the first ones."""
-        began_s = self._clock()
+    def _guess(self, makings: list[Making]) -> tuple[int, int]:
+        """See GuessCare. The longest go first, so that those that go on are the first ones."""
+        makings = sorted(makings, key=lambda making: making.num_tokens, reverse=True)
         rows = [self._begin(making) for making in makings]
         logits = self._model.runner.forward(reading(rows, self._block_size, wants_logits=True))
         for row, making in zip(rows, makings, strict=True):
@@ -214,7 +179,7 @@ class ModelDrafter:
         for making in makings:
             assert making.sequence.draft_kv is not None, "prospect was asked for"
             making.sequence.draft_kv.guessed(making.guesses)
-        self._price.note_drafts(num_rounds, num_rows, (self._clock() - began_s) * 1e3, self._cost)
+        return num_rounds, num_rows
 
     def _begin(self, making: Making) -> ReadRow:
         """What is read before the first guess; blocks reach as far as guesses are written."""
@@ -263,8 +228,9 @@ class ModelDrafter:
             kv.read(known, self._block_size)
 
     def _read_limit(self) -> int:
-        read_ms = self._price.read_ms(self._cost)
-        in_time = READ_FACTOR * self._cost.decodes_ms(self._num_decodes) / read_ms if read_ms else 0
+        cost = self._care.cost
+        read_ms = self._care.price.read_ms(cost)
+        in_time = READ_FACTOR * cost.decodes_ms(self._num_decodes) / read_ms if read_ms else 0
         return min(max(FEWEST_READ, int(in_time)), self._max_batch_tokens)
 
     def _note_read(self, sequence: Sequence, row: ReadRow) -> None:
@@ -278,13 +244,3 @@ class ModelDrafter:
         """Tokens beyond the draft's vocabulary, which is smaller then, are read as its last."""
         last = self._model.vocab_size - 1
         return [min(token, last) for token in token_ids]
-
-    def _fail(self) -> None:
-        """Whatever was read is in doubt; requests go on without."""
-        self._kv.doubt_all()
-        self._num_failures += 1
-        _LOG.exception(
-            "the draft model has failed; its guesses are left out",
-            draft_model=self._model.name,
-            is_for_good=self._num_failures >= MAX_FAILURES,
-        )

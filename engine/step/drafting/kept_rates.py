@@ -6,7 +6,7 @@ sequence is not drafted for: a drafter that was left out for being wrong is trie
 
 from __future__ import annotations
 
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 
 _PRIOR, _PRIOR_TRIALS = 0.85, 10.0
 """Of a good draft for its model; what is seen replaces it soon. At 0.7 nothing was ever tried with

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.step.drafting.drafter import Draft, Guesser
+from engine.step.drafting.draft import Draft, Guesser
 
 LONGEST_WAIT = 8
 """Steps. A text that begins to be copied is noticed that much later, at worst."""

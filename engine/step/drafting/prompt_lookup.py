@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.drafting.hit_rates import LONGEST, OwnRates, SharedRates
 from engine.step.drafting.ngram_index import PART_TOKENS, SEPARATOR, NgramIndex
 

@@ -9,9 +9,15 @@ preempted sequence gives its blocks back and starts over with all its tokens as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ordered
+
+import torch
+
 from cluster.block_hash import chain_names, pack_tokens
+from cluster.sampling import SamplingParams
 from engine.memory.lease import BlockLease
 from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.logits import SamplingRow
 from engine.sampling.seen_tokens import SeenTokens
 from engine.step.drafting.draft_kv import DraftKv
 from engine.step.drafting.head_kv import HeadKv
@@ -106,6 +112,30 @@ class Sequence:
         """The lease of a sequence that has blocks."""
         assert self.lease is not None, f"{self.request_id} has no blocks"
         return self.lease
+
+    def row(
+        self,
+        params: SamplingParams,
+        logit_row: int,
+        *,
+        choice: int | None = None,
+        ahead: Ordered[int] = (),
+        num_unread: int = 0,
+        allowed: torch.Tensor | None = None,
+    ) -> SamplingRow:
+        """Its next token, to be sampled: behind `num_unread` tokens that are chosen, and those of
+        `ahead`, as if they were known. `choice`: None: its own; `allowed`: see SamplingRow."""
+        return SamplingRow(
+            logit_row=logit_row,
+            params=params,
+            choice=self.choice if choice is None else choice,
+            token_ids=self.token_ids,
+            num_prompt=self.num_prompt,
+            num_ahead=num_unread + len(ahead),
+            ahead=ahead,
+            seen=self.seen,
+            allowed=allowed,
+        )
 
     def names(self, block_size: int) -> list[bytes]:
         """The names of all full blocks of `token_ids`; each is hashed once."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from engine.contract.draft_numbers import DrafterKind, DraftNumbers, DraftPlaces
 from engine.step.batch.step_work import Span
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.planning.step_cost import draft_weight
 
 

@@ -17,8 +17,6 @@
 namespace splitserve {
 namespace {
 
-constexpr int64_t kMostRank = 256;
-
 struct Rows {
   const char* x;
   int64_t x_bytes;
@@ -188,7 +186,7 @@ void run_task(const Rows& all, const AdapterTask& task, const AdapterTask* next,
   constexpr int kBeside = R <= 2 ? 8 : R <= 4 ? 4 : 2;
   constexpr int64_t kItem = sizeof(Value);
   thread_local ScratchMemory memory;
-  auto* made = reinterpret_cast<float*>(memory.fit(R * kMostRank * sizeof(float)));
+  auto* made = reinterpret_cast<float*>(memory.fit(R * task.num_ranks * sizeof(float)));
   const Word* x[R];
   Value* out[R];
   for (int r = 0; r < R; ++r) {

@@ -18,7 +18,7 @@ from engine.process.fake_runner import fake_logits, fake_replica
 from engine.runner.model_runner import Replica
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
-from engine.step.drafting.drafter import MakeDrafter
+from engine.step.drafting.draft import MakeGuesser
 from engine.step.engine import Engine
 from engine.step.requests.table import no_reads
 
@@ -53,7 +53,7 @@ def small_engine(
     *,
     clock: VirtualClock | None = None,
     has_reads: Callable[[str], bool] = no_reads,
-    make_drafter: MakeDrafter | None = None,
+    make_guesser: MakeGuesser | None = None,
     **options: Any,
 ) -> Engine:
     """An engine whose options default to a small token budget."""
@@ -63,7 +63,7 @@ def small_engine(
         EngineOptions(**given),
         clock=clock or VirtualClock(),
         has_reads=has_reads,
-        make_drafter=make_drafter,
+        make_guesser=make_guesser,
     )
 
 

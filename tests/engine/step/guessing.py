@@ -1,11 +1,11 @@
-"""Drafters that are right, wrong or either, and a clock by which drafts always pay."""
+"""Guessers that are right, wrong or either, and a clock by which drafts always pay."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
-from engine.step.drafting.drafter import Draft, MakeDrafter
+from engine.step.drafting.draft import Draft, MakeGuesser
 from tests.engine.step.engine_scenario import VOCAB_SIZE, VirtualClock
 
 
@@ -18,7 +18,7 @@ class TickingClock(VirtualClock):
 
 
 class Oracle:
-    """A Drafter that knows the answer: the request's prediction, of which it makes mistakes."""
+    """A Guesser that knows the answer: the request's prediction, of which it makes mistakes."""
 
     def __init__(self, num_prompt: int, answer: Sequence[int], chance: random.Random) -> None:
         self._num_prompt, self._answer, self._chance = num_prompt, list(answer), chance
@@ -27,7 +27,7 @@ class Oracle:
         self.shortest = 1
 
     def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
-        """See Drafter."""
+        """See Guesser."""
         place = len(token_ids) - self._num_prompt
         tokens = self._answer[place : place + self._chance.randint(min(self.shortest, most), most)]
         tokens = [self._maybe_wrong(token) for token in tokens]
@@ -40,7 +40,7 @@ class Oracle:
         return (token + self._chance.randrange(1, VOCAB_SIZE)) % VOCAB_SIZE if is_wrong else token
 
 
-def oracles(mistakes: float, seed: int = 0, shortest: int = 1) -> MakeDrafter:
+def oracles(mistakes: float, seed: int = 0, shortest: int = 1) -> MakeGuesser:
     """Of an engine whose requests predict their answers."""
     chance = random.Random(seed)
 

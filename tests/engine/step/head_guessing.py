@@ -188,7 +188,7 @@ def head_engine(target: Replica, *, every: int = 0, **more: Any) -> Engine:
     return small_engine(
         target,
         clock=more.pop("clock", None) or TickingClock(),
-        make_drafter=nobody,
+        make_guesser=nobody,
         **({"max_batch_tokens": 32, "max_num_seqs": 8} | more),
     )
 
@@ -209,5 +209,5 @@ def head_of(engine: Engine) -> FakeHead:
 
 def num_misses(engine: Engine) -> float:
     """Guesses that were wrong."""
-    rates = drafter_of(engine)._rates
+    rates = drafter_of(engine)._care.rates
     return rates._trials - rates._kept

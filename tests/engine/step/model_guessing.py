@@ -12,7 +12,7 @@ from engine.model.ragged_batch import RaggedBatch
 from engine.process.fake_runner import FakeRunner
 from engine.runner.model_runner import DraftModel, Replica
 from engine.step.drafters.model import ModelDrafter
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.engine import Engine
 from tests.engine.step.engine_scenario import VOCAB_SIZE, small_engine
 from tests.engine.step.guessing import TickingClock
@@ -49,7 +49,7 @@ class _Silent:
 
 
 def nobody(num_prompt: int, prediction: Sequence[int]) -> _Silent:
-    """A MakeDrafter: nothing is looked up."""
+    """A MakeGuesser: nothing is looked up."""
     return _Silent()
 
 
@@ -81,7 +81,7 @@ def model_engine(target: Replica, *, every: int = 0, **more: Any) -> Engine:
     return small_engine(
         with_draft(target, every=every, **draft),
         clock=more.pop("clock", None) or TickingClock(),
-        make_drafter=nobody,
+        make_guesser=nobody,
         **({"max_batch_tokens": 32, "max_num_seqs": 8} | more),
     )
 
@@ -95,5 +95,5 @@ def drafter_of(engine: Engine) -> ModelDrafter:
 
 def num_misses(engine: Engine) -> float:
     """Guesses that were wrong: where the draft is the target, its KV was."""
-    rates = drafter_of(engine)._rates
+    rates = drafter_of(engine)._care.rates
     return rates._trials - rates._kept

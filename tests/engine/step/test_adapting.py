@@ -16,11 +16,11 @@ from engine.step.requests.adapter_use import AdapterUse
 
 
 class ScriptedRanks:
-    """AdapterRanks whose files are read when the test says so; it remembers what lies where."""
+    """ReplicaAdapters whose files are read when the test says so; it remembers what lies where."""
 
     def __init__(self, num_ranks: int = 32, num_slots: int = 9) -> None:
-        self.room = AdapterRoom(num_ranks=num_ranks, num_slots=num_slots)
-        self.rank_bytes = 0
+        self.room = AdapterRoom(num_lora_ranks=num_ranks, num_slots=num_slots)
+        self.lora_rank_bytes = 0
         self.failure = ""
         self.progress = Staged.READ
         self.staged: StageAdapter | None = None
@@ -62,7 +62,7 @@ class HeldClock:
 
 def known(adapting: Adapting, *adapters: tuple[str, int]) -> None:
     for digest, rank in adapters:
-        adapting.load(LoadAdapter(digest=digest, root="/r", folder=f"/r/{digest}", rank=rank))
+        adapting.load(LoadAdapter(digest=digest, root="/r", folder=f"/r/{digest}", lora_rank=rank))
     for _ in range(2 * len(adapters)):
         adapting.turn()
 
@@ -93,7 +93,7 @@ def test_one_that_is_loaded_is_read_at_once_where_there_is_room(
 def test_the_memory_that_an_adapter_takes_is_told_while_it_is_there(
     adapting: Adapting, ranks: ScriptedRanks
 ) -> None:
-    ranks.rank_bytes = 100
+    ranks.lora_rank_bytes = 100
     known(adapting, ("a", 16), ("b", 16))
     adapting.enter("a").leave()
     known(adapting, ("c", 8))
@@ -292,7 +292,9 @@ def _random_command(
     ranks.progress = chance.choices(list(Staged), weights=(1, 4, 8))[0]
     match chance.choice(["load", "unload", "enter", "enter", "leave", "leave", "turn"]):
         case "load":
-            adapting.load(LoadAdapter(digest=digest, root="/r", folder="/r/x", rank=sizes[digest]))
+            adapting.load(
+                LoadAdapter(digest=digest, root="/r", folder="/r/x", lora_rank=sizes[digest])
+            )
         case "unload" if chance.random() < 0.3:
             adapting.unload(UnloadAdapter(digest))
         case "enter":

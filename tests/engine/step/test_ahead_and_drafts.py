@@ -12,7 +12,7 @@ from msgspec import structs
 
 from engine.contract.commands import GenerateRequest
 from engine.runner.draft_shapes import DraftShapes
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
 from tests.engine.runner.lazy_runner import LazyRunner, lazy_replica
 from tests.engine.step.engine_scenario import (
@@ -39,7 +39,7 @@ def drafting_engine(
     engine = small_engine(
         replace(replica, draft_shapes=shapes),
         clock=TickingClock(),
-        make_drafter=oracles(mistakes, shortest=MAX_DRAFT_TOKENS),
+        make_guesser=oracles(mistakes, shortest=MAX_DRAFT_TOKENS),
         **({"max_batch_tokens": 64, "max_num_seqs": 8} | options),
     )
     return engine, runner
@@ -133,7 +133,7 @@ class AheadLife(GuessingLife):
         self.engine = small_engine(
             replica,
             clock=TickingClock(),
-            make_drafter=oracles(chance.choice([0.0, 0.2, 0.6]), chance.randrange(1000)),
+            make_guesser=oracles(chance.choice([0.0, 0.2, 0.6]), chance.randrange(1000)),
             max_batch_tokens=chance.choice([4, 16, 40]),
             max_num_seqs=chance.choice([2, 4, 8]),
             prefix_cache=chance.random() < 0.7,

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from engine.contract.commands import Submit
 from engine.offline.queue import Completion, collect
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from tests.engine.step.engine_scenario import expected_tokens, request, small_engine, small_replica
 from tests.engine.step.engine_scenario import step as one_step
 from tests.engine.step.guessing import TickingClock, oracles
@@ -22,7 +22,7 @@ def test_others_are_drafted_for_beside_a_search_and_all_answers_are_those_alone(
     engine = small_engine(
         small_replica(256),
         clock=TickingClock(),
-        make_drafter=oracles(mistakes, seed=width, shortest=MAX_DRAFT_TOKENS),
+        make_guesser=oracles(mistakes, seed=width, shortest=MAX_DRAFT_TOKENS),
         max_batch_tokens=64,
         max_num_seqs=8,
     )

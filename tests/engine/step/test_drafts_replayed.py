@@ -11,7 +11,7 @@ from msgspec import structs
 from engine.offline.queue import Completion, generate
 from engine.runner.draft_shapes import DraftShapes
 from engine.step.drafters.lookup import prompt_lookup
-from engine.step.drafting.drafter import MakeDrafter
+from engine.step.drafting.draft import MakeGuesser
 from tests.engine.step.guessing import TickingClock, oracles
 from tests.engine.step.test_run_ahead_replayed import CONTEXT, MAX_SEQS, Runners, bodies
 from tests.kernels.kernel_sets import cpu_set
@@ -25,7 +25,7 @@ def runners(tmp_path: Path) -> Runners:
     return Runners(tmp_path, SHAPES)
 
 
-def both(runners: Runners, make_drafter: MakeDrafter) -> tuple[list[Completion], list[Completion]]:
+def both(runners: Runners, make_guesser: MakeGuesser) -> tuple[list[Completion], list[Completion]]:
     """Without drafts, one after the other; with them, replayed and all at once."""
     asked = bodies()
     plain = generate(runners.engine(runners.plain, runners.pools[0]), asked)
@@ -34,7 +34,7 @@ def both(runners: Runners, make_drafter: MakeDrafter) -> tuple[list[Completion],
         for body, done in zip(asked, plain, strict=True)
     ]
     drafting = runners.engine(
-        runners.replayed, runners.pools[1], make_drafter=make_drafter, clock=TickingClock()
+        runners.replayed, runners.pools[1], make_guesser=make_guesser, clock=TickingClock()
     )
     found = generate(drafting, asked)
     assert drafting.check_invariants() == []

@@ -75,7 +75,7 @@ def drawn(grammar: Grammar | None) -> list[Counter[int]]:
         EngineOptions(block_size_tokens=BLOCK_SIZE, max_batch_tokens=256, max_num_seqs=AT_ONCE),
         clock=TickingClock(),
         grammars=GrammarCompiler(tiny_tokenizer),
-        make_drafter=oracles(0.35, 7),
+        make_guesser=oracles(0.35, 7),
     )
     late_masks(engine, lambda row: False)
     bodies = [body_of(grammar, seed) for seed in range(NUM_SEEDS)]

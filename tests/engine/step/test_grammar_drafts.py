@@ -16,7 +16,7 @@ from engine.contract.commands import Cancel, GenerateRequest, PrefillMode, Submi
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.masked_row import MaskedRow
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS, Draft, MakeDrafter
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
 from engine.step.engine import Engine
 from engine.step.requests.lifecycle import SequenceState
 from router.grammar.json_schema import schema_grammar
@@ -63,7 +63,7 @@ def drafting_engine(mistakes: float = ALWAYS_RIGHT, **options: Any) -> Engine:
     return _engine(oracles(mistakes, shortest=MAX_DRAFT_TOKENS), **options)
 
 
-def _engine(make_drafter: MakeDrafter | None, **options: Any) -> Engine:
+def _engine(make_guesser: MakeGuesser | None, **options: Any) -> Engine:
     num_blocks = options.pop("num_blocks", 256)
     given = {"block_size_tokens": BLOCK_SIZE, "max_batch_tokens": 64, "max_num_seqs": 16} | options
     engine = Engine(
@@ -71,17 +71,17 @@ def _engine(make_drafter: MakeDrafter | None, **options: Any) -> Engine:
         EngineOptions(**given),
         clock=TickingClock(),
         grammars=GrammarCompiler(grammar_tokenizer),
-        make_drafter=make_drafter,
+        make_guesser=make_guesser,
     )
     engine.masking.waits = AT_ONCE
     return engine
 
 
 class Mute:
-    """A Drafter that knows nothing."""
+    """A Guesser that knows nothing."""
 
     def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
-        """See Drafter."""
+        """See Guesser."""
         return None
 
 

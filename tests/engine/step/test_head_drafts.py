@@ -8,8 +8,8 @@ from msgspec import structs
 from engine.contract.commands import GenerateRequest, Submit
 from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
+from engine.step.drafters.guess_care import MAX_FAILURES
 from engine.step.drafters.head_reader import MOST_PENDING
-from engine.step.drafters.heads import MAX_FAILURES
 from engine.step.engine import Engine
 from tests.engine.step.engine_scenario import (
     expected_tokens,

@@ -90,7 +90,7 @@ class HeadWorld(World):
             self.replicas = [small_replica(8), with_head(small_replica(8), **errs)]
 
     def options(self) -> dict[str, Any]:
-        return {"make_drafter": nobody}
+        return {"make_guesser": nobody}
 
     def live_checked(self) -> None:
         for _ in range(12):

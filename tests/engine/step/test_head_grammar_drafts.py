@@ -36,7 +36,7 @@ def head_engine(every: int) -> Engine:
         EngineOptions(block_size_tokens=BLOCK_SIZE, max_batch_tokens=64, max_num_seqs=16),
         clock=TickingClock(),
         grammars=GrammarCompiler(grammar_tokenizer),
-        make_drafter=lambda num_prompt, prediction: Mute(),
+        make_guesser=lambda num_prompt, prediction: Mute(),
     )
     engine.masking.waits = AT_ONCE
     return engine

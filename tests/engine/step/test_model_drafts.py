@@ -10,8 +10,9 @@ from msgspec import structs
 from engine.contract.commands import GenerateRequest, PrefillMode, Submit
 from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
-from engine.step.drafters.model import MAX_FAILURES, MOST_LAG
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.drafters.guess_care import MAX_FAILURES
+from engine.step.drafters.model import MOST_LAG
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
 from tests.engine.step.engine_scenario import (
     check,
@@ -293,7 +294,7 @@ def test_predictions_are_looked_up_beside_the_model() -> None:
     engine = small_engine(
         with_draft(small_replica(64), every=2),
         clock=TickingClock(),
-        make_drafter=oracles(0.0, shortest=MAX_DRAFT_TOKENS),
+        make_guesser=oracles(0.0, shortest=MAX_DRAFT_TOKENS),
         max_batch_tokens=32,
     )
     [found], _ = answers(engine, [body])

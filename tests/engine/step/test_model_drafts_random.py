@@ -62,7 +62,7 @@ class DraftingWorld(World):
         self.replicas = [small_replica(8), drafting]
 
     def options(self) -> dict[str, Any]:
-        return {"make_drafter": nobody}
+        return {"make_guesser": nobody}
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -12,8 +12,8 @@ from engine.contract.commands import Submit
 from engine.model.ragged_batch import RaggedBatch
 from engine.offline.queue import Completion, collect
 from engine.runner.model_runner import Replica
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.drafting.draft_account import FIRST_CREDIT
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
 from tests.engine.step.engine_scenario import (
     VirtualClock,
@@ -69,7 +69,7 @@ def taken_ms(replica: Replica, clock: VirtualClock, num_seqs: int, *, drafts: bo
     engine = small_engine(
         replica,
         clock=clock,
-        make_drafter=nobody if drafts else None,
+        make_guesser=nobody if drafts else None,
         speculation="off",
         max_batch_tokens=64 + num_seqs,
         max_num_seqs=num_seqs,

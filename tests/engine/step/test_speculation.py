@@ -15,7 +15,7 @@ from cluster.generation import FinishReason
 from engine.contract.commands import GenerateRequest, Submit
 from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
 from engine.step.speculation import may_change_texts, why_none
 from tests.engine.step.engine_scenario import (
@@ -35,7 +35,7 @@ def drafting_engine(mistakes: float = ALWAYS_RIGHT, *, num_blocks: int = 64, **m
     return small_engine(
         small_replica(num_blocks, more.pop("eos_token_ids", ())),
         clock=TickingClock(),
-        make_drafter=oracles(mistakes, shortest=MAX_DRAFT_TOKENS),
+        make_guesser=oracles(mistakes, shortest=MAX_DRAFT_TOKENS),
         **({"max_batch_tokens": 32, "max_num_seqs": 8} | more),
     )
 

@@ -35,7 +35,7 @@ class GuessingWorld(World):
 
     def options(self) -> dict[str, Any]:
         mistakes = self.chance.choice([0.0, 0.1, 0.4, 1.0])
-        return {"make_drafter": oracles(mistakes, self.chance.randrange(1000))}
+        return {"make_guesser": oracles(mistakes, self.chance.randrange(1000))}
 
     def submit(self) -> None:
         """What it expects of its first choice travels along."""
@@ -67,7 +67,7 @@ class GuessingLife(Life):
         self.engine = small_engine(
             small_replica(NUM_BLOCKS, EOS),
             clock=TickingClock(),
-            make_drafter=oracles(chance.choice([0.0, 0.2, 0.6]), chance.randrange(1000)),
+            make_guesser=oracles(chance.choice([0.0, 0.2, 0.6]), chance.randrange(1000)),
             max_batch_tokens=chance.choice([4, 16, 40]),
             max_num_seqs=chance.choice([2, 4, 8]),
             prefix_cache=chance.random() < 0.7,
@@ -123,7 +123,7 @@ def test_prompt_lookup_gives_the_tokens_of_an_engine_without_drafts(seed: int) -
     engine = small_engine(
         small_replica(NUM_BLOCKS, EOS),
         clock=TickingClock(),
-        make_drafter=prompt_lookup(),
+        make_guesser=prompt_lookup(),
         max_batch_tokens=40,
         max_num_seqs=4,
     )

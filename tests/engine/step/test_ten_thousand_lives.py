@@ -48,7 +48,7 @@ class World:
             ),
             clock=TickingClock(),
             grammars=GrammarCompiler(tiny_tokenizer),
-            make_drafter=oracles(chance.choice([0.0, 0.2, 0.6]), seed),
+            make_guesser=oracles(chance.choice([0.0, 0.2, 0.6]), seed),
         )
         self.masks = late_masks(self.engine, now_and_then(chance, chance.choice([0.0, 0.1, 0.4])))
         self.expected: dict[str, list[list[int]]] = {}

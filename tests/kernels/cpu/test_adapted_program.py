@@ -58,10 +58,11 @@ def site(inputs: int, widths: tuple[int, ...], dtype: torch.dtype) -> AdapterSit
         down = random(sum(RANKS), inputs, dtype=torch.float32, seed=at) / inputs**0.5
         up = random(sum(RANKS), width, dtype=torch.float32, seed=9 + at) / 8
         parts.append(
-            AdapterPart(down=down.to(dtype), up=up.to(dtype), ranks=ranks, first_column=column)
+            AdapterPart(down=down.to(dtype), up=up.to(dtype), lora_ranks=ranks, first_column=column)
         )
         column += width
-    return AdapterSite(parts=tuple(parts), starts=torch.tensor(STARTS, dtype=torch.int32))
+    starts = torch.tensor(STARTS, dtype=torch.int32)
+    return AdapterSite(parts=tuple(parts), starts=starts, max_lora_rank=max(RANKS))
 
 
 def grouped(outputs: int, inputs: int, dtype: torch.dtype, seed: int) -> GroupedWeight:

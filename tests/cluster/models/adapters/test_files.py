@@ -16,7 +16,7 @@ from cluster.errors import AdapterRefused
 from cluster.models.adapters.files import adapter_folder, read_adapter
 from cluster.models.adapters.settings import read_settings
 from cluster.models.adapters.shelf_scan import scan
-from cluster.models.adapters.targets import adapter_targets, values_per_rank
+from cluster.models.adapters.targets import adapter_targets, values_per_lora_rank
 from cluster.models.adapters.tensors import MAX_HEADER_BYTES
 from cluster.models.card import DecoderConfig, LatentConfig, MixtureConfig
 from cluster.models.model_split import ModelSplit
@@ -114,7 +114,7 @@ def test_settings_without_effect_are_let_be() -> None:
 def test_a_good_adapter_lands_whole(tmp_path: Path) -> None:
     files = read_adapter(tmp_path, save_adapter(tmp_path / "a", CONFIG, rank=16), CONFIG)
     assert files.modules.keys() == adapter_targets(CONFIG).keys()
-    assert files.rank == 16
+    assert files.lora_rank == 16
     assert {module.scale for module in files.modules.values()} == {0.5}
 
 
@@ -247,6 +247,6 @@ def test_the_watch_sees_whole_folders_with_good_names(tmp_path: Path) -> None:
 
 
 def test_ranks_together_hold_little_more_than_one_device() -> None:
-    whole = values_per_rank(ModelSplit(config=CONFIG))
-    parts = [values_per_rank(ModelSplit(config=CONFIG, rank=Rank(at, 2))) for at in range(2)]
+    whole = values_per_lora_rank(ModelSplit(config=CONFIG))
+    parts = [values_per_lora_rank(ModelSplit(config=CONFIG, rank=Rank(at, 2))) for at in range(2)]
     assert whole < sum(parts) < 2 * whole

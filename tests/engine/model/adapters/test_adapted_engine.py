@@ -105,7 +105,7 @@ class Adapted:
         )
         digest = read_adapter(self.root, folder, self.config).digest
         self.engine.apply(
-            LoadAdapter(digest=digest, root=str(self.root), folder=str(folder), rank=8)
+            LoadAdapter(digest=digest, root=str(self.root), folder=str(folder), lora_rank=8)
         )
         self.until(lambda frame: any(news.digest == digest for news in frame.adapters))
         return digest

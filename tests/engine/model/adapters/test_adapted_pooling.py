@@ -45,7 +45,7 @@ class Pooled:
         folder = save_adapter(self.root / name, self.config, seed=SEEDS[name])
         digest = read_adapter(self.root, folder, self.config).digest
         self.engine.apply(
-            LoadAdapter(digest=digest, root=str(self.root), folder=str(folder), rank=8)
+            LoadAdapter(digest=digest, root=str(self.root), folder=str(folder), lora_rank=8)
         )
         self._until(lambda frame: any(news.digest == digest for news in frame.adapters))
         return digest

@@ -34,7 +34,7 @@ from tests.kernels.ranks import ThreadRank, run_ranks
 
 CLOSE = {"rtol": 3e-4, "atol": 5e-4}
 """Float32 sums in another order, as against transformers."""
-ROOM = AdapterRoom(num_ranks=64, num_slots=5)
+ROOM = AdapterRoom(num_lora_ranks=64, num_slots=5)
 ADAPTERS = {
     1: {"rank": 8, "alpha": 16.0, "seed": 1},
     2: {"rank": 16, "alpha": 8.0, "seed": 2, "use_rslora": True},

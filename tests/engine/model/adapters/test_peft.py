@@ -40,7 +40,7 @@ CONFIGS = {
 }
 """By slot."""
 STARTS = {1: 90, 2: 0, 3: 40, 4: 50}
-ROOM = AdapterRoom(num_ranks=100, num_slots=5)
+ROOM = AdapterRoom(num_lora_ranks=100, num_slots=5)
 LENGTHS = {0: 5, 1: 14, 2: 9, 3: 3, 4: 7}
 """Tokens of the sequence of each slot."""
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import engine.model.adapters.reading as reading
+from cluster.adapter import MAX_LORA_RANK
 from cluster.errors import AdapterRefused
 from cluster.models.adapters.files import Progressed, read_adapter
+from cluster.models.adapters.targets import QKV, site_modules
 from cluster.models.model_split import ModelSplit
 from engine.model.adapters.bank import AdapterBank, AdapterRoom
 from engine.model.adapters.permit import Permit
@@ -52,7 +54,7 @@ class Bench:
         self.now_s = 0.0
         self.root, self.folder = root, save_adapter(root / "a", CONFIG)
         self.digest = read_adapter(root, self.folder, CONFIG).digest
-        room = AdapterRoom(num_ranks=16, num_slots=3)
+        room = AdapterRoom(num_lora_ranks=16, num_slots=3)
         split = ModelSplit(config=CONFIG)
         self.bank = AdapterBank(split, room, dtype=torch.float32, device=torch.device("cpu"))
         self.least = Staged.READ
@@ -101,7 +103,17 @@ def test_one_that_is_read_is_placed(bench: Bench) -> None:
     assert not bench.is_empty and bench.rank.failure == ""
     site = bench.bank.layers[0].qkv
     assert site is not None and site.starts.tolist() == [0, 4, 0]
-    assert site.parts[0].ranks.tolist() == [0, 8, 0]
+    assert site.parts[0].lora_ranks.tolist() == [0, 8, 0]
+
+
+def test_a_rank_beyond_what_kernels_have_room_for_is_never_placed(bench: Bench) -> None:
+    site = bench.bank.layers[0].qkv
+    assert site is not None and site.max_lora_rank == MAX_LORA_RANK
+    module = site_modules(0, QKV)[0]
+    bench.bank.place(1, 0, {module: MAX_LORA_RANK})
+    with pytest.raises(AssertionError):
+        bench.bank.place(1, 0, {module: MAX_LORA_RANK + 1})
+    assert site.parts[0].lora_ranks.tolist() == [0, MAX_LORA_RANK, 0]
 
 
 def test_files_that_do_not_answer_are_given_up_and_write_nothing_when_they_do(

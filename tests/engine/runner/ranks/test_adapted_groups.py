@@ -52,7 +52,7 @@ def step_until(engine: Engine, is_there) -> Frame:  # type: ignore[no-untyped-de
 
 def load(engine: Engine, root: Path, name: str, digest: str) -> str:
     """The failure, if it is one."""
-    engine.apply(LoadAdapter(digest=digest, root=str(root), folder=str(root / name), rank=8))
+    engine.apply(LoadAdapter(digest=digest, root=str(root), folder=str(root / name), lora_rank=8))
     frame = step_until(engine, lambda frame: any(n.digest == digest for n in frame.adapters))
     return next(news.failure for news in frame.adapters if news.digest == digest)
 

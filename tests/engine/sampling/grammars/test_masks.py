@@ -17,7 +17,7 @@ from engine.sampling.grammars.kept_grammars import MAX_KEPT
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.sampling.grammars.meter import GrammarMeter
-from engine.step.mask_rows import check_compiles
+from engine.step.mask_rows import look_at_compiling
 from engine.step.step_health import EngineBroken
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import (
@@ -202,21 +202,21 @@ def test_a_draft_is_never_walked_by_watchers() -> None:
 def test_for_how_long_a_grammar_is_compiled_is_known() -> None:
     clock = VirtualClock()
     compiler = GrammarCompiler(grammar_tokenizer, clock=clock)
-    assert compiler.under_way_s == 0.0
+    assert compiler.look() == 0.0
     compiler._under_way = YES
     for _ in range(30):
-        check_compiles(compiler)
+        look_at_compiling(compiler)
         clock.now_s += 1.0
     with pytest.raises(EngineBroken, match="not compiled in 30 s"):
-        check_compiles(compiler)
+        look_at_compiling(compiler)
     compiler._under_way = NO  # the next one
-    check_compiles(compiler)
+    look_at_compiling(compiler)
     clock.now_s += 100.0  # the engine was stopped, and its threads with it
-    check_compiles(compiler)
+    look_at_compiling(compiler)
     compiler._under_way = None
     compiler.compile(YES).start()
-    check_compiles(compiler)
-    assert compiler.under_way_s == 0.0
+    look_at_compiling(compiler)
+    assert compiler.look() == 0.0
 
 
 def test_a_slow_row_of_a_job_ends_alone() -> None:

@@ -17,6 +17,7 @@ class Guessing:
     """A head whose steps took what a test says."""
 
     kind = DrafterKind.HEADS
+    has_price = True
 
     def __init__(self) -> None:
         self.guess_s = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.step.drafting.drafter import MAX_DRAFT_TOKENS
+from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.drafting.kept_rates import OwnKeptRates, SharedKeptRates
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.drafting.paced_guesser import LONGEST_WAIT, PacedGuesser
 
 

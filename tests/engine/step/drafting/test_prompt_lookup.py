@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine.step.drafting.drafter import Draft
+from engine.step.drafting.draft import Draft
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.ngram_index import PART_TOKENS
 from engine.step.drafting.prompt_lookup import LEAST_CHANCE, PromptLookup
@@ -16,8 +16,8 @@ def lookup(num_prompt: int, prediction: list[int] | None = None) -> PromptLookup
     return PromptLookup(SharedRates(), num_prompt, prediction or [])
 
 
-def guess(drafter: PromptLookup, tokens: list[int], most: int = 8) -> list[int]:
-    draft = drafter.guess(tokens, most)
+def guess(guesser: PromptLookup, tokens: list[int], most: int = 8) -> list[int]:
+    draft = guesser.guess(tokens, most)
     return [] if draft is None else draft.token_ids
 
 
@@ -27,9 +27,9 @@ def test_nothing_is_guessed_of_a_text_that_does_not_repeat() -> None:
 
 def test_a_run_that_repeats_is_guessed_to_go_on_as_before() -> None:
     prompt = [*range(100, 120), 7, 8]
-    drafter = lookup(len(prompt))
-    assert guess(drafter, prompt, 4) == []
-    assert guess(drafter, [*prompt, 100, 101, 102, 103], 4) == [104, 105, 106, 107]
+    guesser = lookup(len(prompt))
+    assert guess(guesser, prompt, 4) == []
+    assert guess(guesser, [*prompt, 100, 101, 102, 103], 4) == [104, 105, 106, 107]
 
 
 def test_chances_fall_and_are_worth_a_row() -> None:
@@ -43,11 +43,11 @@ def test_chances_fall_and_are_worth_a_row() -> None:
 
 def test_what_was_copied_right_is_guessed_further_and_what_was_not_is_looked_for_anew() -> None:
     prompt = [*range(100, 130), *range(200, 230)]
-    drafter = lookup(len(prompt))
+    guesser = lookup(len(prompt))
     known = [*prompt, 100, 101, 102]
-    assert guess(drafter, known, 1) == [103]
+    assert guess(guesser, known, 1) == [103]
     known += [103, 104, 210, 211]
-    assert guess(drafter, known, 2) == [212, 213]
+    assert guess(guesser, known, 2) == [212, 213]
 
 
 def test_a_loop_goes_round() -> None:
@@ -56,23 +56,23 @@ def test_a_loop_goes_round() -> None:
 
 
 def test_an_answer_begins_as_it_was_predicted() -> None:
-    drafter = lookup(3, [11, 12, 13, 14])
-    draft = drafter.guess([1, 2, 3, 11], 8)
+    guesser = lookup(3, [11, 12, 13, 14])
+    draft = guesser.guess([1, 2, 3, 11], 8)
     assert draft == Draft([12, 13, 14], draft.chances if draft else [], 3)
 
 
 def test_a_prediction_is_gone_on_with_after_a_change_and_ends_where_it_ends() -> None:
-    drafter = lookup(2, [11, 12, 13, 14, 15, 16])
-    assert guess(drafter, [1, 2, 11]) == [12, 13, 14, 15, 16]
-    assert guess(drafter, [1, 2, 11, 99]) == []
-    assert guess(drafter, [1, 2, 11, 99, 13, 14])[:1] == [15]
-    assert guess(drafter, [1, 2, 11, 99, 13, 14, 15, 16]) == []
+    guesser = lookup(2, [11, 12, 13, 14, 15, 16])
+    assert guess(guesser, [1, 2, 11]) == [12, 13, 14, 15, 16]
+    assert guess(guesser, [1, 2, 11, 99]) == []
+    assert guess(guesser, [1, 2, 11, 99, 13, 14])[:1] == [15]
+    assert guess(guesser, [1, 2, 11, 99, 13, 14, 15, 16]) == []
 
 
 def test_tokens_of_the_prompt_are_not_counted_as_predicted() -> None:
     prompt = [*range(100, 120)]
-    drafter = lookup(len(prompt), [11, 12])
-    draft = drafter.guess([*prompt, 103, 104, 105, 106], 2)
+    guesser = lookup(len(prompt), [11, 12])
+    draft = guesser.guess([*prompt, 103, 104, 105, 106], 2)
     assert draft is not None
     assert (draft.token_ids, draft.num_predicted) == ([107, 108], 0)
 
@@ -80,9 +80,9 @@ def test_tokens_of_the_prompt_are_not_counted_as_predicted() -> None:
 def test_a_long_prompt_is_taken_over_several_calls_and_its_end_is_what_counts() -> None:
     prompt = [i % 50_000 for i in range(PART_TOKENS + 5000)]
     known = [*prompt, *prompt[-50:-46]]
-    drafter = lookup(len(prompt))
+    guesser = lookup(len(prompt))
     calls = 1
-    while not (found := guess(drafter, known, 3)):
+    while not (found := guess(guesser, known, 3)):
         calls += 1
         assert calls < 10
     assert found == prompt[-46:-43]
@@ -92,11 +92,11 @@ def test_a_long_prompt_is_taken_over_several_calls_and_its_end_is_what_counts() 
 def test_a_text_that_has_never_matched_is_not_guessed_at_for_a_chance_match() -> None:
     """Two tokens that come again by chance: after some of that nobody is guessed for."""
     chance = random.Random(3)
-    drafter = lookup(1)
+    guesser = lookup(1)
     known = [chance.randrange(30) for _ in range(2000)]
     num_drafts = 0
     for end in range(1, 2000):
-        num_drafts += drafter.guess(known[:end], 4) is not None
+        num_drafts += guesser.guess(known[:end], 4) is not None
     assert num_drafts < 400
 
 

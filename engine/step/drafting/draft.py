@@ -25,7 +25,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
     token_ids: list[int]
     chances: list[float]
-    """Of each token to be kept, that is, of all up to it to be right: they fall."""
+    """Of each token to be kept, that is, of all up to it to be right: they fall. What a guesser
+    promises before the plan; empty where a Drafter has said them in its DraftProspect."""
     num_predicted: int = 0
     """The first so many come from what the client has predicted."""
     drafter: DrafterKind = DrafterKind.NGRAM
@@ -52,5 +53,5 @@ class Guesser(Protocol):
         """
 
 
-MakeDrafter = Callable[[int, Sequence[int]], Guesser]
+MakeGuesser = Callable[[int, Sequence[int]], Guesser]
 """From the length of the prompt in tokens, and what the client has predicted of the answer."""

@@ -1,19 +1,19 @@
-"""Which ranks of the stacks are whose: runs, the first that is long enough."""
+"""Which LoRA ranks of the stacks are whose: runs, the first that is long enough."""
 
 from __future__ import annotations
 
 
-class AdapterRuns:
+class LoraRuns:
     """Of one bank. Runs never move: what lies there is read by steps."""
 
-    def __init__(self, num_ranks: int) -> None:
-        self.num_ranks = num_ranks
+    def __init__(self, num_lora_ranks: int) -> None:
+        self.num_lora_ranks = num_lora_ranks
         self._taken: dict[int, int] = {}
 
     @property
     def num_free(self) -> int:
-        """Ranks, in one run or several."""
-        return self.num_ranks - sum(self._taken.values())
+        """LoRA ranks, in one run or several."""
+        return self.num_lora_ranks - sum(self._taken.values())
 
     def take(self, size: int) -> int | None:
         """The first rank of a run of this size; None: there is none."""
@@ -22,7 +22,7 @@ class AdapterRuns:
             if start - first >= size:
                 break
             first = start + self._taken[start]
-        if self.num_ranks - first < size:
+        if self.num_lora_ranks - first < size:
             return None
         self._taken[first] = size
         return first
