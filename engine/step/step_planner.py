@@ -186,6 +186,7 @@ class StepPlanner:
                 draft.token_ids,
                 draft.num_predicted,
                 draft.drafter,
+                draft.num_forced,
             )
             for one, draft in zip(wanted, drafts, strict=True)
         ]

@@ -111,10 +111,10 @@ class HeadsDrafter:
                 self._guess(ready)
         except Exception:
             self._fail()
-            return [Draft([], [], drafter=self.kind) for _ in wanted]
+            return [Draft([], [], self.kind) for _ in wanted]
         finally:
             self._guess_s += self._clock() - began_s
-        return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
+        return [making.draft(self.kind) for making in makings]
 
     def settle(self) -> None:
         """See Drafter: it reads where states come."""

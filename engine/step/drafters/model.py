@@ -124,10 +124,10 @@ class ModelDrafter:
                 self._guess(ready)
         except Exception:
             self._fail()
-            return [Draft([], [], drafter=self.kind) for _ in wanted]
+            return [Draft([], [], self.kind) for _ in wanted]
         finally:
             self._guess_s += self._clock() - began_s
-        return [Draft(making.guesses, [], drafter=self.kind) for making in makings]
+        return [making.draft(self.kind) for making in makings]
 
     def settle(self) -> None:
         """See Drafter: reads of sequences that are behind."""
