@@ -17,8 +17,9 @@ class DraftMetrics:
         self._last = DraftNumbers()
         self._tokens = Counter(
             "splitserve_worker_draft_tokens",
-            "Tokens guessed and verified, by what guessed them (ngram, model or heads), their "
-            "position in the draft (from 1), and whether they were right: kept or dropped.",
+            "Tokens drafted and verified, by what they come from (ngram, model, heads; grammar: "
+            "no guess, but the only one that an answer's grammar allows), their position in the "
+            "draft (from 1), and whether they were right: kept or dropped.",
             ["drafter", "position", "outcome"],
             registry=registry,
         )

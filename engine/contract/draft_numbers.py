@@ -8,7 +8,7 @@ import msgspec
 
 
 class DrafterKind(enum.StrEnum):
-    """What guesses."""
+    """What a drafted token comes from."""
 
     NGRAM = "ngram"
     """Prompt lookup: what followed the last tokens before."""
@@ -16,10 +16,12 @@ class DrafterKind(enum.StrEnum):
     """A smaller model with the same tokens."""
     HEADS = "heads"
     """A head over the served model's own states."""
+    GRAMMAR = "grammar"
+    """Nobody's guess: the only token that the answer's grammar allows, whosever draft it is in."""
 
 
 class DraftPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the drafts of one drafter."""
+    """What became of drafted tokens of one kind."""
 
     tried: list[int] = []
     """Tokens verified, by their place in the draft."""
@@ -31,7 +33,7 @@ class DraftNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """What became of drafts since the engine's start."""
 
     by_drafter: dict[DrafterKind, DraftPlaces] = {}
-    """Of those that have guessed."""
+    """Of those that have drafted."""
     num_steps: int = 0
     """Of sequences: each that was in a step with drafts counts as one."""
     num_tokens: int = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from engine.contract.draft_numbers import DrafterKind
 from engine.sampling.grammars.constraint import GrammarOutlook
 from engine.step.drafting.draft import Draft
 from engine.step.requests.sequence import Sequence
@@ -28,7 +29,7 @@ def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft
             return _behind(forced, guess)
     if not forced:
         return None
-    return Draft(forced, [1.0] * num, 0)
+    return Draft(forced, [1.0] * num, DrafterKind.GRAMMAR, num_forced=num)
 
 
 def outlook_for_drafts(sequence: Sequence) -> GrammarOutlook | None:
@@ -54,4 +55,4 @@ def _behind(forced: list[int], guess: Draft) -> Draft:
     num = len(forced)
     sure = guess.chances[num - 1] if num else 1.0
     chances = [1.0] * num + [chance / sure for chance in guess.chances[num:]]
-    return Draft(guess.token_ids, chances, guess.num_predicted)
+    return Draft(guess.token_ids, chances, guess.drafter, guess.num_predicted, num)

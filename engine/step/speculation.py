@@ -95,7 +95,7 @@ class Speculation:
             num_tokens = len(draft.token_ids)
             if num_tokens < one.num_tokens:
                 placement.keep_draft_room(one.sequence, num_tokens)
-            told = draft.token_ids, draft.num_predicted, draft.drafter
+            told = draft.token_ids, draft.num_predicted, draft.drafter, draft.num_forced
             spans.append(Span(one.sequence, 1 + num_tokens, *told))
         return work.guessed(spans) if spans else work
 

@@ -131,7 +131,7 @@ class Verification:
                 break
         if draft:
             verified.num_kept = num_kept
-            self.counts.note(span.drafter, len(draft), num_kept)
+            self.counts.note(span, num_kept)
             if not sequence.life.is_over:
                 self._placement.give_back_unused(sequence)
         return num_given

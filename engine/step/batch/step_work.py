@@ -22,8 +22,10 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """The last of these are not known yet: guesses, whose logits tell whether they are right."""
     num_predicted: int = 0
     """Guesses, the first ones, that come from what the client has predicted."""
-    drafter: DrafterKind = DrafterKind.NGRAM
-    """Whose they are."""
+    drafter: DrafterKind | None = None
+    """Whose they are; None: there are none."""
+    num_forced: int = 0
+    """Guesses, the first ones, that are none: see Draft."""
 
     @property
     def end(self) -> int:

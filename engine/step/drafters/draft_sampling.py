@@ -16,9 +16,11 @@ import torch
 from msgspec import structs
 
 from cluster.sampling import SamplingParams
+from engine.contract.draft_numbers import DrafterKind
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
 from engine.step.batch.step_work import Wanted
+from engine.step.drafting.draft import Draft
 from engine.step.grammar_drafts import outlook_for_drafts
 from engine.step.requests.sequence import Sequence
 
@@ -35,6 +37,8 @@ class Making:
     """It has as many as were wanted, or no token could be drawn."""
     masks: Ordered[torch.Tensor] = ()
     """Of its first guesses, as far as they are known: see GrammarOutlook."""
+    num_forced: int = 0
+    """Of the first guesses: their masks have one token."""
 
     @classmethod
     def of(cls, wanted: Wanted) -> Making:
@@ -43,8 +47,15 @@ class Making:
         if params.logprobs is not None:
             params = structs.replace(params, logprobs=None)
         outlook, known = outlook_for_drafts(wanted.sequence), wanted.sequence.num_generated
-        masks = () if outlook is None else outlook.masks_at(known)
-        return cls(wanted.sequence, wanted.num_tokens, params, masks=masks)
+        made = cls(wanted.sequence, wanted.num_tokens, params)
+        if outlook is not None:
+            made.masks, made.num_forced = outlook.masks_at(known), len(outlook.forced_at(known))
+        return made
+
+    def draft(self, drafter: DrafterKind) -> Draft:
+        """What was guessed, which may be nothing; chances were told before."""
+        num_forced = min(self.num_forced, len(self.guesses))
+        return Draft(self.guesses, [], drafter, num_forced=num_forced)
 
     def row(self, logit_row: int) -> SamplingRow:
         """Of the next guess, as if the ones before it were known."""

@@ -102,10 +102,10 @@ class GuessCare:
                 self._guess(ready, guess)
         except Exception:
             self._fail()
-            return [Draft([], [], drafter=self._kind) for _ in wanted]
+            return [Draft([], [], self._kind) for _ in wanted]
         finally:
             self._guess_s += self._clock() - began_s
-        return [Draft(making.guesses, [], drafter=self._kind) for making in makings]
+        return [making.draft(self._kind) for making in makings]
 
     def read(self, work: Callable[[], int]) -> None:
         """For later drafts. `work` returns how many tokens were read of texts that came without;

@@ -27,17 +27,21 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     chances: list[float]
     """Of each token to be kept, that is, of all up to it to be right: they fall. What a guesser
     promises before the plan; empty where a Drafter has said them in its DraftProspect."""
+    drafter: DrafterKind
+    """Who made it; `GRAMMAR`: nobody had to guess."""
     num_predicted: int = 0
     """The first so many come from what the client has predicted."""
-    drafter: DrafterKind = DrafterKind.NGRAM
+    num_forced: int = 0
+    """The first so many are the only ones that the answer's grammar allows."""
 
     def first(self, num_tokens: int) -> Draft:
         """So many of its tokens."""
         return Draft(
             self.token_ids[:num_tokens],
             self.chances[:num_tokens],
-            min(self.num_predicted, num_tokens),
             self.drafter,
+            min(self.num_predicted, num_tokens),
+            min(self.num_forced, num_tokens),
         )
 
 

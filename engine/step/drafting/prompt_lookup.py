@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.contract.draft_numbers import DrafterKind
 from engine.step.drafting.draft import Draft
 from engine.step.drafting.hit_rates import LONGEST, OwnRates, SharedRates
 from engine.step.drafting.ngram_index import PART_TOKENS, SEPARATOR, NgramIndex
@@ -65,8 +66,8 @@ class PromptLookup:
             length = min(length + 1, LONGEST)
         if not chances:
             return None
-        predicted = max(0, self._num_predicted - place)
-        return Draft(tokens[: len(chances)], chances, min(predicted, len(chances)))
+        predicted = min(max(0, self._num_predicted - place), len(chances))
+        return Draft(tokens[: len(chances)], chances, DrafterKind.NGRAM, predicted)
 
     def _has_caught_up(self, token_ids: Sequence[int]) -> bool:
         """False: the rest of a long text has to wait for the next call."""

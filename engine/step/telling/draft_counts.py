@@ -23,7 +23,8 @@ class VerifiedDraft:
 
     @classmethod
     def of(cls, span: Span) -> VerifiedDraft:
-        """Before its tokens are given."""
+        """Of a span with a draft, before its tokens are given."""
+        assert span.drafter is not None, "a draft is somebody's"
         return cls(span.drafter, len(span.draft), span.sequence.num_computed)
 
     @property
@@ -57,10 +58,13 @@ class DraftCounts:
         self._guess_s = 0.0
         self._has_news = False
 
-    def note(self, drafter: DrafterKind, num_tried: int, num_kept: int) -> None:
-        """A draft of `num_tried` tokens, of which the first `num_kept` were right."""
-        places = self._places.setdefault(drafter, _no_places())
-        for position in range(num_tried):
+    def note(self, span: Span, num_kept: int) -> None:
+        """Of its draft the first `num_kept` tokens were right. Those that a grammar forces tell
+        nothing of whosever draft they are in."""
+        assert span.drafter is not None, "a draft is somebody's"
+        for position in range(len(span.draft)):
+            kind = DrafterKind.GRAMMAR if position < span.num_forced else span.drafter
+            places = self._places.setdefault(kind, _no_places())
             places.tried[position] += 1
             places.kept[position] += position < num_kept
         self._has_news = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from engine.contract.draft_numbers import DrafterKind
 from engine.step.drafting.draft import Draft, MakeGuesser
 from tests.engine.step.engine_scenario import VOCAB_SIZE, VirtualClock
 
@@ -33,7 +34,8 @@ class Oracle:
         tokens = [self._maybe_wrong(token) for token in tokens]
         if not tokens:
             return None
-        return Draft(tokens, [0.9**i for i in range(len(tokens))], len(tokens))
+        chances = [0.9**i for i in range(len(tokens))]
+        return Draft(tokens, chances, DrafterKind.NGRAM, len(tokens))
 
     def _maybe_wrong(self, token: int) -> int:
         is_wrong = self._chance.random() < self.mistakes

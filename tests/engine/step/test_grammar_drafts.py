@@ -13,6 +13,7 @@ from msgspec import structs
 from cluster.engine_options import EngineOptions
 from cluster.generation import FinishReason
 from engine.contract.commands import Cancel, GenerateRequest, PrefillMode, Submit
+from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.masked_row import MaskedRow
@@ -105,6 +106,22 @@ def answers(engine: Engine, bodies: list[GenerateRequest]) -> tuple[list[Complet
     return list(done.values()), num_steps
 
 
+def answered(
+    engine: Engine, bodies: Sequence[GenerateRequest]
+) -> tuple[list[Completion], DraftNumbers]:
+    """And what became of drafts."""
+    done, numbers = {body.request_id: Completion() for body in bodies}, DraftNumbers()
+    for body in bodies:
+        engine.apply(Submit(body))
+    while not all(each.ended for each in done.values()):
+        frame = engine.step()
+        check(engine)
+        collect(frame, done)
+        numbers = frame.drafts or numbers
+    assert engine.placement.pool.leases == frozenset()
+    return list(done.values()), numbers
+
+
 def body_of(name: str, request_id: str = "a", **changes: Any) -> GenerateRequest:
     grammar = schema_grammar(OWN[name], param="s")
     return request(request_id, grammar, **({"max_tokens": 40, "seed": 7} | changes))
@@ -150,6 +167,24 @@ def test_forced_tokens_need_no_guess_and_are_those_without() -> None:
     # the end is one of them: no token comes behind it in its step
     assert num_steps == num_plain - found.ended.accepted_draft_tokens + 1
     assert isinstance(json.loads(text_of(found.token_ids())), dict)
+
+
+def test_forced_tokens_are_counted_apart_from_those_that_were_guessed() -> None:
+    body = request("a", WORDY, max_tokens=120, seed=3, temperature=1.0)
+    [asked], _ = predicted([body])
+    for engine, kinds in [
+        (forcing_engine(), {DrafterKind.GRAMMAR}),
+        (drafting_engine(), {DrafterKind.GRAMMAR, DrafterKind.NGRAM}),
+        (drafting_engine(NOW_AND_THEN), {DrafterKind.GRAMMAR, DrafterKind.NGRAM}),
+    ]:
+        [found], numbers = answered(engine, [asked])
+        assert found.ended is not None
+        assert set(numbers.by_drafter) == kinds
+        places = numbers.by_drafter.values()
+        assert sum(sum(place.tried) for place in places) == found.ended.draft_tokens
+        assert sum(sum(place.kept) for place in places) == found.ended.accepted_draft_tokens
+        forced = numbers.by_drafter[DrafterKind.GRAMMAR]
+        assert sum(forced.tried) == sum(forced.kept) > 0
 
 
 def test_a_forced_run_ends_with_max_tokens_and_with_stop_tokens() -> None:

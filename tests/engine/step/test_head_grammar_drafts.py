@@ -3,15 +3,12 @@ forbid is dropped. Answers are those without, to the last token."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from cluster.engine_options import EngineOptions
-from engine.contract.commands import GenerateRequest, Submit
-from engine.contract.draft_numbers import DrafterKind, DraftNumbers
-from engine.offline.queue import Completion, collect
+from engine.contract.draft_numbers import DrafterKind
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step.engine import Engine
 from tests.engine.sampling.grammars.grammar_engine import (
@@ -21,10 +18,16 @@ from tests.engine.sampling.grammars.grammar_engine import (
     request,
 )
 from tests.engine.sampling.grammars.late_masks import AT_ONCE
-from tests.engine.step.engine_scenario import check
 from tests.engine.step.guessing import TickingClock
 from tests.engine.step.head_guessing import head_of, with_head
-from tests.engine.step.test_grammar_drafts import NAMES, Mute, answers, body_of, plain_engine
+from tests.engine.step.test_grammar_drafts import (
+    NAMES,
+    Mute,
+    answered,
+    answers,
+    body_of,
+    plain_engine,
+)
 
 RIGHT, NOW_AND_THEN, WRONG = 0, 3, 1
 
@@ -40,22 +43,6 @@ def head_engine(every: int) -> Engine:
     )
     engine.masking.waits = AT_ONCE
     return engine
-
-
-def answered(
-    engine: Engine, bodies: Sequence[GenerateRequest]
-) -> tuple[list[Completion], DraftNumbers]:
-    """And what became of drafts."""
-    done, numbers = {body.request_id: Completion() for body in bodies}, DraftNumbers()
-    for body in bodies:
-        engine.apply(Submit(body))
-    while not all(each.ended for each in done.values()):
-        frame = engine.step()
-        check(engine)
-        collect(frame, done)
-        numbers = frame.drafts or numbers
-    assert engine.placement.pool.leases == frozenset()
-    return list(done.values()), numbers
 
 
 @pytest.mark.parametrize("every", [RIGHT, NOW_AND_THEN, WRONG])

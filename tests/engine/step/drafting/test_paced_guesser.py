@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.contract.draft_numbers import DrafterKind
 from engine.step.drafting.draft import Draft
 from engine.step.drafting.paced_guesser import LONGEST_WAIT, PacedGuesser
 
@@ -18,7 +19,7 @@ class Looked:
     def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
         """See Guesser."""
         self.asked.append(len(token_ids))
-        return Draft([1], [0.9]) if len(token_ids) in self._places else None
+        return Draft([1], [0.9], DrafterKind.NGRAM) if len(token_ids) in self._places else None
 
 
 def asked(looked: Looked, num_steps: int, *, longest_wait: int) -> list[int]:

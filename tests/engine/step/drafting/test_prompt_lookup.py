@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from engine.contract.draft_numbers import DrafterKind
 from engine.step.drafting.draft import Draft
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.ngram_index import PART_TOKENS
@@ -58,7 +59,8 @@ def test_a_loop_goes_round() -> None:
 def test_an_answer_begins_as_it_was_predicted() -> None:
     guesser = lookup(3, [11, 12, 13, 14])
     draft = guesser.guess([1, 2, 3, 11], 8)
-    assert draft == Draft([12, 13, 14], draft.chances if draft else [], 3)
+    chances = draft.chances if draft else []
+    assert draft == Draft([12, 13, 14], chances, DrafterKind.NGRAM, 3)
 
 
 def test_a_prediction_is_gone_on_with_after_a_change_and_ends_where_it_ends() -> None:
