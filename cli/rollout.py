@@ -1,7 +1,7 @@
 """`splitserve rollout`: rolling updates of a release's pools.
 
 exit code of `status` 0 all is rolled out, 1 something is in its way, or on its way yet; of the
-others 0 done, 1 given up or done in part, 3 nobody answers, 4 refused
+others 0 done, 1 given up or done in part, 4 refused; of all 3 nobody answers, or knows who asks
 """
 
 from __future__ import annotations

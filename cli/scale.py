@@ -1,6 +1,7 @@
 """`splitserve scale`: what it would do, a question, and the doing.
 
-exit code 0 done, 1 not ready in time, given up or done in part, 3 nobody answers, 4 refused
+exit code 0 done, 1 not ready in time, given up or done in part, 3 nobody answers, 4 refused; an
+order that nobody answers may have begun, and it is told how pools may be
 """
 
 from __future__ import annotations
