@@ -83,4 +83,5 @@ async def _ended(process: Process, *, is_group: bool) -> None:
                 await process.wait()
                 if not is_group:
                     break
-    process._transport.close()  # its pipes may be held by what it has begun; nothing else does it
+    # What it has begun may hold its pipes, and nothing else closes them here.
+    process._transport.close()  # type: ignore[attr-defined]
