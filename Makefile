@@ -73,10 +73,15 @@ $(ROUTER_VENV)/.installed: $(VENV)/.installed
 	$(ROUTER_VENV)/bin/python -m pip install -q -c constraints.txt -e '.[kubernetes]'
 	touch $@
 
-# Tests of the chart render it. Where it cannot be had they are skipped, but for one on the PATH.
+# Tests of what a machine lacks are skipped, and that is said. With SPLITSERVE_NEED_PROGRAMS, which
+# .ci/run sets, it is an error where the machine could run it, and it was not to be had.
+MAY_LACK = test -z "$$SPLITSERVE_NEED_PROGRAMS" || { echo "$(1) could not be had, and SPLITSERVE_NEED_PROGRAMS asks for it" >&2; exit 1; }; echo "no $(1): its tests are skipped"
+
+# Tests of the chart render it. Where it cannot be had they are skipped, but for one on the PATH. 3: it
+# is not built for this machine.
 HELM := $(VENV)/helm/helm
 $(HELM): tests/deploy/fetch_helm.py $(VENV)/.installed
-	$(BIN)/python -m tests.deploy.fetch_helm $(@D) && touch $@ || echo "no helm: its tests are skipped"
+	$(BIN)/python -m tests.deploy.fetch_helm $(@D) && touch $@ || { test $$? -eq 3 && echo "no helm: its tests are skipped"; } || command -v helm || { $(call MAY_LACK,helm); }
 
 # The chart's manifests are looked through by checkov, which pins a hundred packages of its own.
 CHECKOV := $(CHECKOV_VENV)/bin/checkov
@@ -88,7 +93,7 @@ $(CHECKOV_VENV)/.installed: Makefile $(VENV)/.installed
 # Tests of what several routers share start one of their own. Where there is none, and it cannot be
 # installed (it takes root, and Debian's packages), they are skipped.
 redis-server:
-	command -v redis-server >/dev/null || { test $$(id -u) = 0 && apt-get update -q && apt-get install -qy --no-install-recommends redis-server; } || echo "no redis-server: its tests are skipped"
+	command -v redis-server >/dev/null || if test $$(id -u) = 0 && command -v apt-get >/dev/null; then { apt-get update -q && apt-get install -qy --no-install-recommends redis-server; } || { $(call MAY_LACK,redis-server); }; else echo "no redis-server: its tests are skipped"; fi
 
 # Alerts are tried by promtool, and boards asked of a real Prometheus.
 # Unpacked and not installed: nobody wants its daemon. Where it cannot be had its tests are skipped.
@@ -137,6 +142,7 @@ test-cluster: install $(HELM) $(ROUTER_VENV)/.installed $(CHECKOV_VENV)/.install
 IMAGES := $(CURDIR)/$(VENV)/images
 test-images: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
 test-images: export SPLITSERVE_TEST_IMAGES := $(IMAGES)
+test-images: export SPLITSERVE_NEED_PROGRAMS := 1
 test-images: install $(HELM)
 	test $$(id -u) = 0 || { echo "images are built and run as root here"; exit 1; }
 	command -v debootstrap buildah podman runc >/dev/null && test -e /usr/share/containers/seccomp.json || { apt-get update -q && apt-get install -qy --no-install-recommends debootstrap buildah podman runc golang-github-containers-common; }

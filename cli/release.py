@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from cli.exit_code import ExitCode
 from cli.terminal import complain
-from cluster.errors import WorkerLost
+from cluster.errors import LoginLost, WorkerLost
 from cluster.scaling.kubernetes_api import ApiServer, DeploymentsApi
 from cluster.scaling.scaler import ScaleRefused
 
@@ -19,6 +19,9 @@ def at_release(named: str, work: Callable[[DeploymentsApi, str], Awaitable[ExitC
     except ScaleRefused as refusal:
         complain(f"refused ({refusal.reason}): {refusal.message}")
         return ExitCode.REFUSED
+    except LoginLost as failure:
+        complain(failure.message, remedy="kubectl auth whoami")
+        return ExitCode.UNREACHABLE
     except WorkerLost as failure:
         complain(failure.message, remedy="kubectl cluster-info")
         return ExitCode.UNREACHABLE

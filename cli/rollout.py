@@ -1,13 +1,14 @@
 """`splitserve rollout`: rolling updates of a release's pools.
 
 exit code of `status` 0 all is rolled out, 1 something is in its way, or on its way yet; of the
-others 0 done, 1 given up or done in part, 3 nobody answers, 4 refused
+others 0 done, 1 given up or done in part, 4 refused; of all 3 nobody answers, or knows who asks
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -19,9 +20,10 @@ from cli.question import CLEAR
 from cli.release import at_release
 from cli.table import Table
 from cli.terminal import complain, say
-from cluster.deadline import Sleep
+from cluster.deadline import Clock, Sleep
 from cluster.errors import WorkerLost
 from cluster.scaling.kubernetes_api import DeploymentsApi
+from cluster.scaling.login_patience import LoginPatience
 from cluster.scaling.rollout import (
     PlannedChange,
     RolloutChange,
@@ -52,21 +54,28 @@ def show_rollout(
     output: str,
     every_s: float | None = None,
     sleep: Sleep = asyncio.sleep,
+    clock: Clock = time.monotonic,
 ) -> ExitCode:
     """OK when all is rolled out, FAILED when something is in its way, or is on its way yet.
-    `every_s`: again after so many seconds, until one of the first two; None: once."""
+    `every_s`: again after so many seconds, until one of the first two, or UNREACHABLE where the
+    login has ended and nobody logs in again; None: once."""
 
     async def work(api: DeploymentsApi, release: str) -> ExitCode:
         rollouts = Rollouts(api, release)
         states = await rollouts.status(pool)
         _show_states(states, output)
+        patience, said = LoginPatience(clock), ""
         while every_s is not None and not _is_over(states):
             await sleep(every_s)
             try:
                 states = await rollouts.status(pool)
             except WorkerLost as failure:  # it may come back
-                say(failure.message)
+                patience.failed(failure)
+                if failure.message != said:
+                    say(said := failure.message)
                 continue
+            patience.answered()
+            said = ""
             if sys.stdout.isatty():
                 print(CLEAR, end="")
             _show_states(states, output)
@@ -100,16 +109,33 @@ async def _carried_out(rollouts: Rollouts, plans: Sequence[PlannedChange]) -> Ex
         try:
             await rollouts.carry_out(plan)
         except (ScaleRefused, WorkerLost) as failure:
-            if not done:
-                raise
-            complain(f"{', '.join(done)}: done; {plan.change.pool} not: {failure.message}")
-            return ExitCode.FAILED
+            words = _how_pools_are(plans, done, failure)
+            if done:
+                complain(f"{words}: {failure.message}", remedy=_LOOK_AT)
+                return ExitCode.FAILED
+            if isinstance(failure, WorkerLost):
+                complain(words, remedy=_LOOK_AT)
+            raise
         done.append(plan.change.pool)
     deed = plans[0].change.deed
     say(f"{', '.join(done)}: {_DONE[deed]}")
     return ExitCode.OK
 
 
+def _how_pools_are(
+    plans: Sequence[PlannedChange], done: Sequence[str], failure: ScaleRefused | WorkerLost
+) -> str:
+    """After the first of the others has failed; one that is no refusal may have been done."""
+    failed, *left = [plan.change.pool for plan in plans[len(done) :]]
+    deed = _DONE[plans[0].change.deed]
+    parts = [f"{', '.join(done)}: done"] if done else []
+    parts += [f"{', '.join(left)} not tried"] if left else []
+    is_refused = isinstance(failure, ScaleRefused)
+    parts.append(f"{failed} not" if is_refused else f"{failed} may be {deed}: nobody has said so")
+    return "; ".join(parts)
+
+
+_LOOK_AT = "see `splitserve rollout status`"
 _DONE = {
     RolloutDeed.PAUSE: "on hold",
     RolloutDeed.RESUME: "goes on",

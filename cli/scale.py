@@ -1,6 +1,7 @@
 """`splitserve scale`: what it would do, a question, and the doing.
 
-exit code 0 done, 1 not ready in time, given up or done in part, 3 nobody answers, 4 refused
+exit code 0 done, 1 not ready in time, given up or done in part, 3 nobody answers, 4 refused; an
+order that nobody answers may have begun, and it is told how pools may be
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.pool_members import least_to_lose, pool_name
 from cluster.scaling.scaler import (
     NotSettled,
+    OrderUnanswered,
     PoolState,
     RefusalReason,
     ScaleOrder,
@@ -203,31 +205,37 @@ async def _judged(
 def _told_what_is_done(
     plans: Sequence[ScalePlan], number: int, request: ScaleRequest
 ) -> Iterator[None]:
-    """Raises _DoneInPart where the order of that number fails after others were begun; what stops
-    this command is told, and goes on."""
+    """Raises _DoneInPart where the order of that number fails after others were begun. Of the first
+    one that nobody answers it is told how pools may be, and of what stops this command; both go
+    on."""
     try:
         yield
     except (ScaleRefused, NotSettled, SplitserveError, asyncio.CancelledError) as failure:
-        if not number:
-            raise
         is_refused = isinstance(failure, ScaleRefused)
+        if not number and (is_refused or _says_itself(failure)):
+            raise
         what = _how_pools_are(plans, number, is_refused=is_refused)
         left = [plan.pool for plan in plans[number:]]
         onward = request.command([f"{pool}={request.sizes[pool]}" for pool in left])
         touched = plans[: number if is_refused else number + 1]
         back = request.command([f"{plan.pool}={plan.size_before}" for plan in touched])
         remedy = f"{onward}, to go on, or {back}, to take it back"
-        if isinstance(failure, asyncio.CancelledError):
+        if not number or isinstance(failure, asyncio.CancelledError):
             complain(what, remedy=remedy)
             raise
         cause = failure.message if hasattr(failure, "message") else str(failure)
         raise _DoneInPart(f"{what}: {plans[number].pool} ({cause})", remedy) from failure
 
 
+def _says_itself(failure: BaseException) -> bool:
+    """Its pool has its new size, and not as was asked."""
+    return isinstance(failure, NotSettled) and not isinstance(failure, OrderUnanswered)
+
+
 def _how_pools_are(plans: Sequence[ScalePlan], number: int, *, is_refused: bool) -> str:
     """After the order of that number has failed; one that is no refusal may have begun."""
     sizes = [f"{plan.pool} from {plan.size_before} to {plan.size}" for plan in plans]
-    parts = [f"begun: {', '.join(sizes[:number])}"]
+    parts = [f"begun: {', '.join(sizes[:number])}"] if number else []
     if not is_refused:
         parts.append(f"{sizes[number]} may have begun")
     left = plans[number if is_refused else number + 1 :]

@@ -11,7 +11,7 @@ from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, MaybeRelease
 from cli.output_form import ViewOutput, checked_view_form
 
 scale_app = typer.Typer(rich_markup_mode=None)
-_USUAL = "default: a release's progressDeadlineSeconds, elsewhere 600"
+_USUAL = "default: what a release gives a start, elsewhere 600"
 
 
 @scale_app.command()

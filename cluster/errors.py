@@ -30,6 +30,7 @@
     |- WorkerLost                  the decode worker died: 502
     |  |- RequestGivenUp           and so did another: it may be the request's doing
     |  |- WrongWorker              another process answers at its address
+    |  |- LoginLost                an API server does not know who asks: somebody has to log in
     |  '- RankLost                 a part of its replica died or stands still
     |     '- WrongGeneration       a rank belongs to a group that is gone
     |- WrongToken                  a process of another fleet calls, or a stranger
@@ -165,6 +166,10 @@ class RequestGivenUp(WorkerLost):
 
 class WrongWorker(WorkerLost):
     """Another process than the one that was meant answers; the message names both."""
+
+
+class LoginLost(WorkerLost):
+    """Who asks has no login at a cluster's API server, or no longer: it will not come by itself."""
 
 
 class WorkerSilent(WorkerLost):

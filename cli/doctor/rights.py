@@ -35,9 +35,12 @@ class Deed(NamedTuple):
     of: str = ""
     """The one object that it is about, as a Role names it; empty: all."""
     instead: tuple[str, str] | None = None
-    """Another group and resource of which the same is as good."""
+    """Group and resource of the other kind that a pool may be of: the same of it is as good, with
+    the right to list that kind."""
     without: str = ""
-    """What is left out where it may not, and need not; empty: it is needed."""
+    """What is left out where it may not, and need not; empty: somebody wants it."""
+    is_needed: bool = False
+    """Whose pod this is does nothing without it."""
 
     @property
     def name(self) -> str:
@@ -74,7 +77,8 @@ def deeds_of(environ: Mapping[str, str]) -> tuple[Deed, ...]:
     vllm = urlsplit(environ.get("SPLITSERVE_VLLM", ""))
     if vllm.scheme == "kubernetes":
         deeds += tuple(
-            Deed(verb, "", "pods", _ROUTER, namespace=vllm.netloc) for verb in ("list", "watch")
+            Deed(verb, "", "pods", _ROUTER, namespace=vllm.netloc, is_needed=True)
+            for verb in ("list", "watch")
         )
     return deeds or DEEDS
 
@@ -84,19 +88,20 @@ def _of_planner(release: str, pools: list[str]) -> tuple[Deed, ...]:
     namespace, _, name = release.rpartition("/")
     where = namespace or None
     looks = (
-        ("apps", "deployments"),
         ("", "limitranges"),
         ("", "resourcequotas"),
         ("policy", "poddisruptionbudgets"),
     )
     unseen = "what nodes have free is not looked at (planner.seesNodes)"
     return (
+        Deed("list", "apps", "deployments", _PLANNER, where, is_needed=True),
         *(Deed("list", group, resource, _PLANNER, where) for group, resource in looks),
         *(
             Deed(
                 *("patch", "apps", "deployments/scale", _PLANNER, where),
                 of=f"{name}-{pool}",
                 instead=(_GROUPS, "leaderworkersets/scale"),
+                is_needed=True,
             )
             for pool in pools
         ),
@@ -110,21 +115,37 @@ def _of_planner(release: str, pools: list[str]) -> tuple[Deed, ...]:
 def _may(deed: Deed, account: Path) -> Finding:
     """A right that is missing matters to whoever wants it here, and to nobody else."""
     try:
-        allowed = _reviewed(deed, account)
-        if not allowed and deed.instead is not None:
-            group, resource = deed.instead
-            allowed = _reviewed(deed._replace(group=group, resource=resource), account)
+        missing = _missing(deed, account)
     except Exception as failure:  # of the network, TLS, or an answer that is none
         return broken(
             f"the API server does not say whether {deed.name} is allowed: {failure}",
             "see the cluster's network policies, and that the token is not expired",
         )
-    if allowed:
+    if missing is None:
         return fine(f"may {deed.name}")
-    if deed.without:
-        return fine(f"may not {deed.name}: {deed.without}")
-    role = f"give its Role the verb {deed.verb} on {deed.resource}"
-    return poor(f"may not {deed.name}", f"{deed.wanted_by} would need it from here: {role}")
+    if missing.without:
+        return fine(f"may not {missing.name}: {missing.without}")
+    role = f"give its Role the verb {missing.verb} on {missing.resource}"
+    if missing.instead is not None:
+        _, other = missing.instead
+        role += f", or where the pool has hosts on {other}, and list on {other.partition('/')[0]}"
+    if missing.is_needed:
+        return broken(f"may not {missing.name}", f"{missing.wanted_by} does nothing so: {role}")
+    return poor(f"may not {missing.name}", f"{missing.wanted_by} would need it from here: {role}")
+
+
+def _missing(deed: Deed, account: Path) -> Deed | None:
+    """What may not be done of it; None: nothing."""
+    if _reviewed(deed, account):
+        return None
+    if deed.instead is None:
+        return deed
+    group, resource = deed.instead
+    other = deed._replace(group=group, resource=resource, instead=None)
+    if not _reviewed(other, account):
+        return deed
+    looks = other._replace(verb="list", resource=resource.partition("/")[0], of="")
+    return None if _reviewed(looks, account) else looks
 
 
 def _reviewed(deed: Deed, account: Path) -> bool:

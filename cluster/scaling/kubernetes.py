@@ -30,6 +30,9 @@ from cluster.scaling.scaler import (
 
 POOL_LABEL = "splitserve/pool"
 COMPONENT_LABEL = "app.kubernetes.io/component"
+START_LIMIT = "splitserve/start-limit"
+"""Seconds, as the chart annotates pools of both kinds; of an older one only Deployments say it, as
+their progress deadline."""
 GPU_SUFFIX = "/gpu"
 """Of the resource by which nodes count GPUs: nvidia.com/gpu, amd.com/gpu."""
 
@@ -131,17 +134,20 @@ def pool_of(deployment: Object) -> str:
 
 def pool_state(deployment: Object) -> PoolState:
     """Of one Deployment, or set of groups: a replica of it is a group."""
-    status = deployment.get("status") or {}
+    status, metadata = deployment.get("status") or {}, deployment["metadata"]
+    said = (metadata.get("annotations") or {}).get(START_LIMIT, "")
     return PoolState(
         name=pool_of(deployment),
         num_wanted=deployment["spec"].get("replicas", 1),
         num_present=status.get("replicas", 0),
         num_ready=status.get("readyReplicas", 0),
-        generation=deployment["metadata"].get("generation", 0),
+        generation=metadata.get("generation", 0),
         problem=kind_of(deployment).problem(deployment),
         role=_role_of(deployment),
-        workers_begin=f"{deployment['metadata']['name']}-",
-        start_limit_s=deployment["spec"].get("progressDeadlineSeconds"),
+        workers_begin=f"{metadata['name']}-",
+        start_limit_s=(
+            float(said) if said.isdecimal() else deployment["spec"].get("progressDeadlineSeconds")
+        ),
     )
 
 

@@ -9,16 +9,18 @@ from typing import Any
 
 import msgspec
 
-from cluster.errors import WorkerLost
+from cluster.errors import LoginLost, WorkerLost
 from cluster.scaling.kubernetes_login import NOT_KNOWN
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
 TIMEOUT_S = 15.0
+_NOBODY = 'User "system:anonymous"'
+"""In what a server forbids to whoever shows nothing."""
 
 
 async def called(call: Any, **arguments: Any) -> Any:
-    """What it answers. Raises ScaleRefused where it says no, and WorkerLost where it does not
-    answer."""
+    """What it answers. Raises ScaleRefused where it says no, WorkerLost where it does not answer,
+    and of that LoginLost where it does not know who asks."""
     from aiohttp import ClientError
     from kubernetes.aio.client.exceptions import ApiException
 
@@ -50,11 +52,11 @@ async def read_plain(call: Any, **arguments: Any) -> Any:
 def refused(status: int | None, message: str) -> ScaleRefused | WorkerLost:
     """What an answer of the API server means here. Its words name the verb that is forbidden. 422
     is of a patch whose test has failed; a server that is not well has refused nothing, nor has one
-    that does not know who asks: somebody logs in again."""
-    if status == NOT_KNOWN:
-        return WorkerLost(
-            f"the API server does not know who asks ({message}), also with the kubeconfig read "
-            "again: log in, and see `kubectl auth whoami`"
+    that does not know who asks, or is shown nothing: somebody logs in again."""
+    if status == NOT_KNOWN or (status == 403 and _NOBODY in message):
+        return LoginLost(
+            f"the API server does not know who asks ({message}), by what the kubeconfig has now: "
+            "log in, and see `kubectl auth whoami`"
         )
     if status is None or status >= 500:
         return WorkerLost(f"the API server is not well: {message}")

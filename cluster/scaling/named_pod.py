@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cluster.deadline import Sleep
-from cluster.errors import SplitserveError
+from cluster.errors import SplitserveError, WorkerLost
 from cluster.scaling.groups import Object
 from cluster.scaling.kubernetes_api import DELETION_COST, LOST_FIRST, DeploymentsApi
 from cluster.scaling.scaler import POLL_INTERVAL_S, NotSettled, RefusalReason, ScaleRefused
@@ -57,10 +57,17 @@ class NamedPod:
             return  # the pod has gone, or nobody answers
 
     async def see_it_go(self, selector: str, is_smaller: IsSmaller, sleep: Sleep) -> None:
-        """`is_smaller`: of its pool, as listed. Raises NotSettled where another one went."""
+        """`is_smaller`: of its pool, as listed. Raises NotSettled where another one went, and
+        WorkerLost where nobody answers whether it goes."""
         for _ in range(_LOOKS):
-            has_lost = any(map(is_smaller, await self._api.pools(selector)))
-            pod = await self._api.pod(self._name)
+            try:
+                has_lost = any(map(is_smaller, await self._api.pools(selector)))
+                pod = await self._api.pod(self._name)
+            except WorkerLost as failure:
+                raise type(failure)(
+                    f"{self._pool} was scaled, and whether {self._name} goes was not seen: "
+                    f"{failure.message}"
+                ) from failure
             if pod is None or _is_going(pod):
                 return
             if has_lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -129,7 +130,7 @@ async def test_a_refusal_of_one_pool_leaves_both_as_they_are(
 class Later(PlayedScaler):
     """The second order, that is no trial, fails."""
 
-    failure: Exception = field(default_factory=lambda: WorkerLost("the supervisor is gone"))
+    failure: BaseException = field(default_factory=lambda: WorkerLost("the supervisor is gone"))
 
     async def scale(self, order: ScaleOrder) -> ScalePlan:
         if order.pool == "decode" and not order.is_dry_run:
@@ -169,6 +170,31 @@ async def test_an_order_that_was_taken_and_not_answered_is_no_refusal(
     assert await scale(scaler, asking(decode=3)) is ExitCode.FAILED
     said = capsys.readouterr().err
     assert "it may have begun" in said and "splitserve status" in said and "refused" not in said
+    assert "decode from 2 to 3 may have begun" in said
+
+
+@pytest.mark.parametrize("failure", [WorkerLost("gone"), asyncio.CancelledError()])
+async def test_of_one_pool_too_it_is_said_that_it_may_have_begun(
+    failure: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(type(failure)):
+        await scale(Later(failure=failure), asking(decode=3))
+    said = capsys.readouterr().err
+    assert "error: decode from 2 to 3 may have begun\n" in said
+    back = "splitserve scale decode=2, to take it back"
+    assert f"splitserve scale decode=3, to go on, or {back}" in said and "refused" not in said
+
+
+async def test_of_several_the_others_have_not_begun_where_the_first_is_not_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scaler = Later()
+    with pytest.raises(WorkerLost):
+        await scale(scaler, asking(decode=3, prefill=2))
+    said = capsys.readouterr().err
+    assert "error: decode from 2 to 3 may have begun; prefill not\n" in said
+    assert "splitserve scale decode=3 prefill=2, to go on, or splitserve scale decode=2, to" in said
+    assert scaler.sizes["prefill"] == 1
 
 
 async def test_without_consent_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

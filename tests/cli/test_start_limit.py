@@ -12,9 +12,19 @@ from cli.exit_code import ExitCode
 from cli.flip_plan import FlipRequest
 from cli.scale import ScaleRequest
 from cluster.deadline import Deadline, Sleep
-from cluster.scaling.kubernetes import COMPONENT_LABEL, KubernetesScaler
+from cluster.scaling.kubernetes import (
+    COMPONENT_LABEL,
+    START_LIMIT,
+    KubernetesScaler,
+    pool_state,
+)
 from cluster.scaling.scaler import PoolState, Scaler, start_limit_of
-from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, pods_of
+from tests.cluster.scaling.played_kubernetes import (
+    PlayedDeployments,
+    deployment,
+    group_set,
+    pods_of,
+)
 
 OF_CHART_S = 3720.0
 """An image and a start by the chart's values: 30 minutes each, and 2 beside."""
@@ -77,6 +87,27 @@ async def test_and_so_does_a_flip(
     )
     assert await cli.flip.flip(release(of_release), request, nobody) is ExitCode.OK
     assert waited == [limit_s]
+
+
+async def test_a_release_of_groups_alone_says_it_by_the_charts_annotation(
+    waited: list[float],
+) -> None:
+    pool = group_set("decode", 2, size=2, gpus=8)
+    pool["metadata"]["annotations"][START_LIMIT] = str(int(OF_CHART_S))
+    scaler = KubernetesScaler(PlayedDeployments(pool), "chat")
+    request = ScaleRequest(sizes={"decode": 3}, waits=True, is_agreed=True)
+    assert await cli.scale.scale(scaler, request) is ExitCode.OK
+    assert waited == [OF_CHART_S]
+
+
+@pytest.mark.parametrize(("said", "limit_s"), [("3720", 3720.0), ("soon", 600.0), ("", 600.0)])
+def test_the_annotation_comes_first_and_what_is_no_number_says_nothing(
+    said: str, limit_s: float
+) -> None:
+    pool = deployment("decode", 1)
+    pool["spec"]["progressDeadlineSeconds"] = 600
+    pool["metadata"]["annotations"][START_LIMIT] = said
+    assert pool_state(pool).start_limit_s == limit_s
 
 
 def test_of_several_pools_the_slowest_counts_and_one_that_says_nothing_does_not() -> None:

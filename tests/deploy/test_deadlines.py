@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.scaling.kubernetes import pool_state
 from tests.deploy.chart import Manifest, rendered
 from tests.deploy.test_notes_and_test_pods import notes
 
@@ -33,6 +34,20 @@ def test_all_wait_for_the_pool_that_takes_longest() -> None:
     deployments = rendered({"pools": pools}).kind("Deployment")
     limits = {name: each["spec"]["progressDeadlineSeconds"] for name, each in deployments.items()}
     assert limits == dict.fromkeys(("demo-prefill", "demo-decode", "demo-router"), 62 * 60)
+
+
+def test_pools_of_both_kinds_say_it_to_whoever_waits_for_them() -> None:
+    group = {"hosts": 2, "gpus": {"count": 8}, "options": {"tensorParallelSize": 16}}
+    release = rendered({"pools": {"prefill": group, "decode": {}}})
+    pools = release.kind("LeaderWorkerSet") | release.kind("Deployment")
+    assert [pools[f"demo-{pool}"]["kind"] for pool in ("prefill", "decode")] == [
+        "LeaderWorkerSet",
+        "Deployment",
+    ]
+    for pool in ("prefill", "decode"):
+        assert pool_state(pools[f"demo-{pool}"]).start_limit_s == 62 * 60
+    del pools["demo-decode"]["spec"]["progressDeadlineSeconds"]
+    assert pool_state(pools["demo-decode"]).start_limit_s == 62 * 60
 
 
 def test_a_container_s_start_has_no_more_time_for_its_image() -> None:

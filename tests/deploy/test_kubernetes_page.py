@@ -15,6 +15,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/kubernetes.md").read_text()
 _BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _GIB = 1 << 30
+MINIKUBE_CPU = 2
+"""Unless it is told otherwise."""
+CLUSTER_S_OWN_CPU = 0.75
+"""That its own pods ask for: API server 0.25, controllers 0.2, and 0.1 each of etcd, scheduler and
+CoreDNS, as kubeadm writes them."""
 
 
 def block_of(chapter: str) -> Manifest:
@@ -66,9 +71,21 @@ def test_what_a_release_needs_is_what_both_pages_say() -> None:
 
 def test_values_for_a_small_cluster_need_what_the_page_says() -> None:
     small = rendered(block_of("What it needs"))
-    assert asked(small) == (2.25, 4.5)
-    assert asked(small, is_updated=True) == (Fraction("2.5"), 5)
-    assert "2.25 CPU and 4.5Gi" in PAGE and "2.5 CPU and 5Gi" in PAGE
+    assert asked(small) == (0.9, 4.5)
+    assert asked(small, is_updated=True) == (1, 5)
+    assert "0.9 CPU and 4.5Gi" in PAGE and "1 CPU and 5Gi" in PAGE
+    assert asked(small, is_updated=True)[0] + CLUSTER_S_OWN_CPU <= MINIKUBE_CPU
+    for pool in ("demo-prefill", "demo-decode"):
+        assert small.environ(pool)["SPLITSERVE_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize("block", _BLOCK.findall(PAGE), ids=lambda text: text.split("\n", 1)[0])
+def test_pools_with_gpus_say_with_how_many_threads_they_load(block: str) -> None:
+    values = yaml.safe_load(block)
+    sections = [values.get("worker"), *values.get("pools", {}).values()]
+    for each in sections:
+        if each and "gpus" in each:
+            assert int(each["resources"]["requests"]["cpu"]) >= 4, each
 
 
 @pytest.mark.parametrize("model", [{}, {"cache": {"claim": "models", "warmUp": True}}])

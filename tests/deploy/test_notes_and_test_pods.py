@@ -110,6 +110,12 @@ def test_the_wait_comes_with_what_pods_ask_for_and_how_to_see_that_one_has_no_ro
     assert "get events --field-selector reason=FailedScheduling" in told
 
 
+def test_where_nothing_is_asked_for_the_notes_say_so() -> None:
+    told = notes({"router": {"resources": None}, "worker": {"resources": None}})
+    nothing = "no CPU and no memory"
+    assert f"a router {nothing}, a worker of decode {nothing}" in told
+
+
 def test_sizes_given_by_hand_are_said_to_stay() -> None:
     assert "stay through helm upgrade" in notes({})
 

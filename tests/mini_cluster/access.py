@@ -1,7 +1,9 @@
 """Who asks, and what they may: tokens of service accounts, and RBAC from the store alone.
 
-A token is good for as long as its service account is there. Nobody is allowed anything by
-default but to look at the API's resources and to ask what they may; the administrator, all.
+A token is good for as long as its service account is there. Who is known is allowed nothing by
+default but to look at the API's resources and to ask what they may; the administrator, all. Who
+shows no token is nobody in particular, as API servers have it unless they are told otherwise: they
+may ask for the version.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ class _Token:
     uid: str
 
 
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 ADMINISTRATOR = User("kubernetes-admin", ("system:masters", "system:authenticated"))
 
 
@@ -76,6 +79,8 @@ class Access:
         """Of a request's header. Refusal 401 for a token that is not, or no longer, good."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip() if scheme.lower() == "bearer" else ""
+        if not token:
+            return ANONYMOUS
         if secrets.compare_digest(token.encode(), self.administrator_token.encode()):
             return ADMINISTRATOR
         if (known := self._tokens.get(token)) is not None:
@@ -83,6 +88,12 @@ class Access:
             if account is not None and account["metadata"]["uid"] == known.uid:
                 return _service_account(known.namespace, known.account)
         raise Refusal(401, "Unauthorized", "Unauthorized")
+
+    def require_path(self, user: User, path: str) -> None:
+        """To look at what the API says of itself. Refusal 403, in the words of the real one."""
+        if user == ANONYMOUS and path != "/version":
+            words = f'forbidden: User "{user.name}" cannot get path "{path}"'
+            raise Refusal(403, "Forbidden", words)
 
     def require(self, user: User, deed: Deed) -> None:
         """Refusal 403, in the words of the real one."""

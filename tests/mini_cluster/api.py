@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.mini_cluster import deeds, discovery, openapi, reads
-from tests.mini_cluster.access import Access, User
+from tests.mini_cluster.access import ANONYMOUS, Access, User
 from tests.mini_cluster.asks import Ask, body_of, target_of
 from tests.mini_cluster.history import Object
 from tests.mini_cluster.object_store import ObjectStore
@@ -44,6 +44,7 @@ class Api:
             user = self.access.user_of(request.headers.get("authorization", ""))
             described = self._described(request)
             if described is not None:
+                self.access.require_path(user, request.url.path)
                 return described
             return await self._asked(await self._ask(request, user))
         except Refusal as refusal:
@@ -91,7 +92,7 @@ class Api:
             agent=request.headers.get("user-agent", ""),
             wants_table="as=Table" in request.headers.get("accept", ""),
         )
-        if target.resource.verbs != ("create",):
+        if target.resource.verbs != ("create",) or user == ANONYMOUS:
             self.access.require(user, ask.deed)
         return ask
 

@@ -116,3 +116,19 @@ def test_a_watch_from_before_what_is_remembered_is_told_to_list_again(
     (error,) = events(client, 1, resourceVersion=version)
     assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
     assert error["object"]["reason"] == "Expired"
+
+
+def test_who_shows_no_token_is_forbidden_all_but_the_version_and_a_wrong_one_is_not_known(
+    cluster: MiniCluster,
+) -> None:
+    with cluster.client() as client:
+        wrong = client.get(_CONFIG_MAPS, headers={"Authorization": "Bearer of yesterday"})
+        del client.headers["Authorization"]
+        listed, found = client.get(_CONFIG_MAPS), client.get("/apis")
+        asked = client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json={})
+        assert client.get("/version").status_code == 200
+    assert wrong.status_code == 401
+    assert {each.status_code for each in (listed, found, asked)} == {403}
+    assert (
+        'configmaps is forbidden: User "system:anonymous" cannot list' in listed.json()["message"]
+    )

@@ -15,24 +15,85 @@ from tests.deploy import chart, fetch_helm
 from tests.packaging.test_makefile import ROOT
 from tests.redis_server import redis_program
 
+NEEDED = {"SPLITSERVE_NEED_PROGRAMS": "1"}
 
-def program(folder: Path, name: str, says: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+
+def program(folder: Path, name: str, says: str, *, code: int = 0) -> None:
+    (folder / name).write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")
     (folder / name).chmod(0o755)
 
 
-def test_make_goes_on_without_redis_where_nobody_is_root_or_has_apt(tmp_path: Path) -> None:
-    make, sed = shutil.which("make"), shutil.which("sed")
-    if make is None or sed is None:
+def made(tmp_path: Path, target: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """With the programs in `tmp_path`, and those few that make itself takes."""
+    if (make := shutil.which("make")) is None:
         pytest.skip("no make")
-    (tmp_path / "sed").symlink_to(sed)
+    for name in ("sed", "cat", "touch"):
+        found = shutil.which(name)
+        assert found is not None
+        if not (tmp_path / name).exists():
+            (tmp_path / name).symlink_to(found)
+    command = [make, "-s", f"VENV={tmp_path / 'venv'}", target]
+    environ["PATH"] = str(tmp_path)
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("environ", [{}, NEEDED], ids=["may", "needed"])
+def test_make_goes_on_without_redis_where_nobody_is_root_or_has_apt(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
     for user in ("1000", "0"):  # root of a machine without apt-get
         program(tmp_path, "id", user)
-        command = [make, "-s", f"VENV={tmp_path / 'venv'}", "redis-server"]
-        environ = {"PATH": str(tmp_path)}
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+        done = made(tmp_path, "redis-server", **environ)
         assert done.returncode == 0, done.stderr
         assert done.stdout == "no redis-server: its tests are skipped\n"
+
+
+def test_an_installation_of_redis_that_fails_ends_what_needs_it_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    program(tmp_path, "id", "0")
+    program(tmp_path, "apt-get", "the index is away", code=100)
+    done = made(tmp_path, "redis-server")
+    assert done.returncode == 0 and done.stdout.endswith("no redis-server: its tests are skipped\n")
+    done = made(tmp_path, "redis-server", **NEEDED)
+    assert done.returncode != 0 and "redis-server could not be had" in done.stderr
+    program(tmp_path, "apt-get", "")
+    assert made(tmp_path, "redis-server", **NEEDED).returncode == 0
+
+
+def environment_in(tmp_path: Path, *, helm_code: int) -> str:
+    """As if it had been made; its Python does not get helm. The target that fetches helm."""
+    binaries = tmp_path / "venv" / "bin"
+    binaries.mkdir(parents=True, exist_ok=True)
+    (binaries / "python").write_text(
+        f'#!/bin/sh\ntest "$1" = -c && echo 3.11 && exit 0\nexit {helm_code}\n'
+    )
+    (binaries / "python").chmod(0o755)
+    (tmp_path / "venv" / ".made-for").write_text("3.11 worker\n")
+    (tmp_path / "venv" / ".installed").touch()
+    return str(tmp_path / "venv" / "helm" / "helm")
+
+
+def test_a_fetch_of_helm_that_fails_ends_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
+    target = environment_in(tmp_path, helm_code=1)
+    done = made(tmp_path, target)
+    assert done.returncode == 0 and done.stdout == "no helm: its tests are skipped\n"
+    done = made(tmp_path, target, **NEEDED)
+    assert done.returncode != 0 and "helm could not be had" in done.stderr
+    program(tmp_path, "helm", "the machine's own")
+    assert made(tmp_path, target, **NEEDED).returncode == 0
+
+
+def test_helm_that_is_not_built_for_a_machine_ends_nothing(tmp_path: Path) -> None:
+    target = environment_in(tmp_path, helm_code=fetch_helm.NOT_BUILT)
+    done = made(tmp_path, target, **NEEDED)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "no helm: its tests are skipped\n"
+
+
+def test_what_must_pass_before_anything_lands_asks_for_the_programs() -> None:
+    run = (ROOT / ".ci" / "run").read_text()
+    assert 'export SPLITSERVE_NEED_PROGRAMS="${SPLITSERVE_NEED_PROGRAMS-1}"' in run
 
 
 @pytest.mark.parametrize(
@@ -66,7 +127,7 @@ def test_helm_is_not_fetched_for_a_machine_that_could_not_run_it(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(sys, "argv", ["fetch_helm", str(tmp_path / "helm")])
-    assert fetch_helm.main() == 1 and not (tmp_path / "helm").exists()
+    assert fetch_helm.main() == fetch_helm.NOT_BUILT and not (tmp_path / "helm").exists()
     assert "this machine is aarch64" in capsys.readouterr().out
 
 

@@ -11,12 +11,13 @@ a process: what a pod is says the chart.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from cluster.deadline import Sleep
+from cluster.deadline import Clock, Sleep
 from cluster.errors import WorkerLost
 from cluster.identity import Role
 from cluster.process.background import until_one_ends
@@ -28,6 +29,7 @@ from cluster.scaling.kubernetes import (
     selector_of,
 )
 from cluster.scaling.kubernetes_api import DeploymentsApi
+from cluster.scaling.login_patience import LoginPatience
 from cluster.scaling.scaler import (
     POLL_INTERVAL_S,
     PoolState,
@@ -63,6 +65,7 @@ class ReleasePools:
         watcher: ReleaseWatcher,
         *,
         sleep: Sleep = asyncio.sleep,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`said`: sizes of the pools of these roles; see goals.py for the others."""
         self._api = api
@@ -70,6 +73,7 @@ class ReleasePools:
         self._said = said
         self._tell = watcher
         self._sleep = sleep
+        self._patience = LoginPatience(clock)
         self._scaler = KubernetesScaler(api, release, sleep)
         self._looks = ReleaseLooks()
         self._changed: list[PoolGoal] = []
@@ -154,12 +158,16 @@ class ReleasePools:
         return bool(why)
 
     async def _look(self) -> Sequence[PoolState] | None:
-        """None while nobody answers. Raises ScaleRefused."""
+        """None while nobody answers. Raises ScaleRefused, and in a start LoginLost: nobody may sit
+        there yet."""
         try:
             states, pods = await self._scaler.pools(), await self._pods()
         except WorkerLost as failure:
+            if not self._is_started.is_set():
+                self._patience.failed(failure)
             self._remark("server", failure.message)
             return None
+        self._patience.answered()
         self._remark("server", "")
         for piece in self._looks.after(states, pods):
             self._tell(piece)

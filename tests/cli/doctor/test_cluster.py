@@ -122,9 +122,12 @@ PLANNERS = {
     "list resourcequotas",
     "list poddisruptionbudgets",
     "patch deployments/scale of chat-decode",
+    "list leaderworkersets",
     "patch leaderworkersets/scale of chat-prefill",
 }
 """As the chart's Role grants it where prefill has several hosts a worker."""
+NOT_LOOKED_AT = {"list limitranges", "list resourcequotas", "list poddisruptionbudgets"}
+"""Without one of these a planner goes on, and judges less."""
 
 
 def rights_of(account: Path, allowed: set[str], monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
@@ -154,7 +157,22 @@ def test_a_planner_is_asked_for_what_it_needs_by_the_names_that_its_role_has(
             for each in rights_of(account, PLANNERS - {right}, monkeypatch)
             if each.verdict is not Verdict.OK
         )
-        assert missing.verdict is Verdict.WARN and "the planner would need it" in missing.hint
+        if right in NOT_LOOKED_AT:
+            assert missing.verdict is Verdict.WARN and "the planner would need it" in missing.hint
+        else:
+            assert missing.verdict is Verdict.FAIL and "the planner does nothing" in missing.hint
+        verb, resource, *_ = right.split()
+        assert verb in missing.hint and resource in missing.hint
+
+
+def test_a_planner_whose_pool_is_a_deployment_needs_no_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = account_in(tmp_path / "account", "secret-token")
+    monkeypatch.setenv("SPLITSERVE_KUBERNETES", "llm/chat")
+    monkeypatch.setenv("SPLITSERVE_POOLS", "decode=1..16")
+    allowed = {right for right in PLANNERS if "leaderworkersets" not in right}
+    assert {each.verdict for each in rights_of(account, allowed, monkeypatch)} == {Verdict.OK}
 
 
 def test_a_router_is_asked_for_pods_of_the_namespace_where_its_vllm_servers_are(
@@ -165,8 +183,8 @@ def test_a_router_is_asked_for_pods_of_the_namespace_where_its_vllm_servers_are(
     theirs = rights_of(account, {"list pods engines", "watch pods engines"}, monkeypatch)
     assert [each.verdict for each in theirs] == [Verdict.OK] * 2
     ours = rights_of(account, {"list pods", "watch pods"}, monkeypatch)
-    assert [each.verdict for each in ours] == [Verdict.WARN] * 2
-    assert "may not list pods in engines" in ours[0].text
+    assert [each.verdict for each in ours] == [Verdict.FAIL] * 2
+    assert "may not list pods in engines" in ours[0].text and "verb list on pods" in ours[0].hint
 
 
 def test_servers_that_are_named_need_no_right_and_leave_the_deeds_of_commands() -> None:

@@ -37,13 +37,15 @@ _SHOWN = (
     ("uncordon", "decode-1", "-o", "yaml"),
 )
 _HEAD_OF_RELEASES = """
-A release on Kubernetes is changed through its API server, by your kubeconfig. `rollout status` ends
-with 1 while pools are on their way; with `--watch` it ends when they are there (0), or when
-something is in their way (1). What limit ranges, quotas, free GPUs and disruption budgets do not
-allow is refused, with the numbers (4); what you may not look at is said to be not known.
-`--allow-pending` lets new pods wait for nodes that are to come. `scale --wait` and `flip` give up
-after `--deadline` seconds: by default what the release's Deployments allow themselves
-(`progressDeadlineSeconds`: time for an image and a start), elsewhere 600.
+A release on Kubernetes is changed through its API server, by your kubeconfig. `rollout status`
+ends with 1 while pools are on their way; with `--watch` it ends when they are there (0), or when
+something is in their way (1), or a minute after the login has ended (3). What limit ranges,
+quotas, free GPUs and disruption budgets do not allow is refused, with the numbers (4); what you
+may not look at is said to be not known. `--allow-pending` lets new pods wait for nodes that are to
+come. `scale --wait` and `flip` give up after `--deadline` seconds: by default what the release
+gives a start (the annotation `splitserve/start-limit` of its pools: time for an image and a
+start), elsewhere 600. An order that nobody answers may have begun: that is told, with the sizes
+from which and to which.
 """
 _SHOWN_OF_RELEASES = (
     ("scale", "decode=6", "--dry-run"),

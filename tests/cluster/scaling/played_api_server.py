@@ -1,8 +1,9 @@
-"""An API server of one Deployment that knows some tokens, and a kubeconfig with a plugin."""
+"""An API server of one Deployment that knows some logins, and a kubeconfig with a plugin."""
 
 from __future__ import annotations
 
 import json
+import ssl
 import stat
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import yaml
 from kubernetes.aio.config import kube_config
 
@@ -37,7 +39,8 @@ class TokenServer:
 
     def __init__(self) -> None:
         self.known = {"first"}
-        """Tokens of which it knows whose they are; 401 to all others."""
+        """Tokens of which it knows whose they are, and common names of certificates, where it asks
+        for any; 401 to all others, and 403 to who shows nothing."""
         self.item = deployment("decode", 3)
         self.item["spec"]["template"]["spec"]["containers"][0]["name"] = "worker"
         self.asked: list[tuple[str, str]] = []
@@ -52,6 +55,10 @@ class TokenServer:
 
     def answer(self, verb: str, path: str, token: str, body: Any) -> tuple[int, Any]:
         self.asked.append((verb, token))
+        if not token:
+            words = f'User "system:anonymous" cannot {verb.lower()} resource "deployments"'
+            message = f"deployments.apps is forbidden: {words}"
+            return 403, {"kind": "Status", "message": message}
         if token not in self.known:
             return 401, {"kind": "Status", "message": "Unauthorized"}
         if verb == "GET" and path == _POOLS:
@@ -74,8 +81,11 @@ class LoginPlugin:
 
     def gives(self, token: str | None, **more: str) -> None:
         """None: it fails."""
-        said = None if token is None else {"token": token, **more}
-        (self._folder / "says").write_text(json.dumps(said))
+        self.says(None if token is None else {"token": token, **more})
+
+    def says(self, status: dict[str, str] | None) -> None:
+        """Whatever it is; None: it fails."""
+        (self._folder / "says").write_text(json.dumps(status))
 
     @property
     def num_runs(self) -> int:
@@ -84,13 +94,15 @@ class LoginPlugin:
 
 
 @contextmanager
-def token_server() -> Iterator[TokenServer]:
+def token_server(authority: trustme.CA | None = None) -> Iterator[TokenServer]:
+    """With an authority by TLS; it asks for certificates of that authority, and needs none."""
     played = TokenServer()
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            token = (self.headers["Authorization"] or "").removeprefix("Bearer ")
+            _, _, token = (self.headers["Authorization"] or "").partition(" ")
+            token = token or self._common_name()
             path = self.path.partition("?")[0]
             asked = json.loads(body) if body else None
             status, answer = played.answer(self.command, path, token, asked)
@@ -101,10 +113,22 @@ def token_server() -> Iterator[TokenServer]:
 
         do_PATCH = do_GET
 
+        def _common_name(self) -> str:
+            if not isinstance(self.connection, ssl.SSLSocket):
+                return ""
+            subject = (self.connection.getpeercert() or {}).get("subject", ())
+            return dict(pair for (pair,) in subject).get("commonName", "")
+
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    if authority is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     played.port = server.server_address[1]
@@ -116,9 +140,14 @@ def token_server() -> Iterator[TokenServer]:
         thread.join()
 
 
-def write_kubeconfig(place: Path, port: int, user: Any, *, current: str = "managed") -> None:
-    """Of two clusters: the one at `port`, and one where nobody is."""
-    clusters = {"managed": f"http://127.0.0.1:{port}", "other": "http://127.0.0.1:1"}
+def write_kubeconfig(
+    place: Path, port: int, user: Any, *, current: str = "managed", authority: Path | None = None
+) -> None:
+    """Of two clusters: the one at `port`, by TLS where there is an authority, and one where nobody
+    is."""
+    scheme = "http" if authority is None else "https"
+    clusters = {"managed": f"{scheme}://127.0.0.1:{port}", "other": "http://127.0.0.1:1"}
+    trust = {} if authority is None else {"certificate-authority": str(authority)}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -126,7 +155,9 @@ def write_kubeconfig(place: Path, port: int, user: Any, *, current: str = "manag
         "contexts": [
             {"name": name, "context": {"cluster": name, "user": name}} for name in clusters
         ],
-        "clusters": [{"name": name, "cluster": {"server": url}} for name, url in clusters.items()],
+        "clusters": [
+            {"name": name, "cluster": {"server": url} | trust} for name, url in clusters.items()
+        ],
         "users": [{"name": "managed", "user": user}, {"name": "other", "user": {"token": "their"}}],
     }
     place.write_text(yaml.safe_dump(config))

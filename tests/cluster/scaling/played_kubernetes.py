@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.errors import WorkerLost
+from cluster.errors import LoginLost, WorkerLost
 from cluster.scaling.groups import Object
 from cluster.scaling.kubernetes_api import DELETION_COST, DeploymentsApi
 from cluster.scaling.room_api import RoomApi
@@ -63,6 +63,9 @@ class PlayedDeployments(DeploymentsApi):
         self.routers: list[Object] = []
         self.is_silent = False
         """Of the server: it answers nobody."""
+        self.knows_who_asks = True
+        self.patch_is_unheard = False
+        """A change takes effect, and the answer is lost."""
         self.hides_pods = False
         self.goes_instead = ""
         self.patches: list[tuple[str, Sequence[Object]]] = []
@@ -98,12 +101,14 @@ class PlayedDeployments(DeploymentsApi):
             self.items[name]["metadata"]["generation"] += 1
             if is_less and self.pods:
                 self._lose_one(name)
+            self._lose_answer()
 
     async def worker_pods(self, selector: str) -> Sequence[Object] | None:
         assert selector == LABELS
         return None if self.hides_pods else list(self.pods.values())
 
     async def pod(self, name: str) -> Object | None:
+        self._answer()
         return self.pods.get(name)
 
     async def set_deletion_cost(self, pod: str, cost: str | None, *, is_dry_run: bool) -> None:
@@ -134,6 +139,7 @@ class PlayedDeployments(DeploymentsApi):
         self._check()
         if not is_dry_run:
             self.patches.append((pool["metadata"]["name"], operations))
+            self._lose_answer()
 
     async def close(self) -> None:
         """Nothing was open."""
@@ -151,6 +157,12 @@ class PlayedDeployments(DeploymentsApi):
 
     def _answer(self) -> None:
         if self.is_silent:
+            raise WorkerLost("the API server does not answer: it is played")
+        if not self.knows_who_asks:
+            raise LoginLost("the API server does not know who asks: it is played")
+
+    def _lose_answer(self) -> None:
+        if self.patch_is_unheard:
             raise WorkerLost("the API server does not answer: it is played")
 
     def _check(self) -> None:

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from cluster.errors import WorkerLost
+from cluster.errors import LoginLost, WorkerLost
+from cluster.scaling.groups import Object
 from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.kubernetes_call import refused
 from cluster.scaling.scaler import NotSettled, RefusalReason, ScaleOrder, ScaleRefused
@@ -108,6 +109,23 @@ async def test_an_operator_who_breaks_off_leaves_no_mark(
     with pytest.raises(asyncio.CancelledError):
         await scaling
     assert api.costs() == {}
+
+
+@pytest.mark.parametrize("loss", ["is_silent", "knows_who_asks"])
+async def test_who_does_not_answer_whether_it_goes_has_answered_that_the_pool_was_scaled(
+    loss: str, api: PlayedDeployments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaled = api.patch_scale
+
+    async def last(pool: Object, replicas: int, *, is_dry_run: bool) -> None:
+        await scaled(pool, replicas, is_dry_run=is_dry_run)
+        setattr(api, loss, not getattr(api, loss))
+
+    monkeypatch.setattr(api, "patch_scale", last)
+    words = "prefill was scaled, and whether chat-prefill-7d9f-x2 goes was not seen: the API server"
+    with pytest.raises(WorkerLost, match=words) as failure:
+        await KubernetesScaler(api, "chat").scale(ORDER)
+    assert isinstance(failure.value, LoginLost) is (loss == "knows_who_asks")
 
 
 async def test_it_is_said_when_another_pod_went_and_the_named_one_is_not_marked_any_longer(

@@ -282,8 +282,8 @@ imagePullSecrets: {{ toJson . }}
 
 {{- /* A router or a pool: what its pod asks its node for, in words. */ -}}
 {{- define "splitserve.asked" -}}
-{{- $asked := dict }}{{ with .resources.requests }}{{ $asked = . }}{{ end }}
-{{- $asked.cpu | default "no" }} CPU and {{ $asked.memory | default "no" }} of memory
+{{- $asked := dict }}{{ with .resources }}{{ with .requests }}{{ $asked = . }}{{ end }}{{ end }}
+{{- $asked.cpu | default "no" }} CPU and {{ with $asked.memory }}{{ . }} of memory{{ else }}no memory{{ end }}
 {{- end }}
 
 {{- /* Whether any pool's ranks span hosts of its own. */ -}}

@@ -172,8 +172,9 @@ securityContext:
 {{- /* A pool: threads of a worker, as many as the cores that it asks for: without a limit it would see all of
 its node's. Empty where its options, its `env` or a limit say how many. */ -}}
 {{- define "splitserve.numThreads" -}}
-{{- $cores := dig "requests" "cpu" "" .resources }}
-{{- $isSaid := or (dig "limits" "cpu" "" .resources) (hasKey (default dict .options) "numThreads") (include "splitserve.hasEnv" (dict "pool" . "name" "SPLITSERVE_NUM_THREADS")) }}
+{{- $resources := default dict .resources }}
+{{- $cores := dig "requests" "cpu" "" $resources }}
+{{- $isSaid := or (dig "limits" "cpu" "" $resources) (hasKey (default dict .options) "numThreads") (include "splitserve.hasEnv" (dict "pool" . "name" "SPLITSERVE_NUM_THREADS")) }}
 {{- if and $cores (not $isSaid) }}
 {{- $isMilli := hasSuffix "m" (toString $cores) }}
 {{- max 1 (divf (float64 (trimSuffix "m" (toString $cores))) (ternary 1000 1 $isMilli) | ceil | int) }}
@@ -181,7 +182,7 @@ its node's. Empty where its options, its `env` or a limit say how many. */ -}}
 {{- end }}
 
 {{- define "splitserve.workerRoom" -}}
-{{- $resources := deepCopy .pool.resources }}
+{{- $resources := deepCopy (default dict .pool.resources) }}
 {{- $devices := dict }}
 {{- if .isGpu }}{{ $_ := set $devices .pool.gpus.resource (int .pool.gpus.count) }}{{ end }}
 {{- with .pool.rdma }}{{ if .resource }}{{ $_ := set $devices .resource (int .count) }}{{ end }}{{ end }}

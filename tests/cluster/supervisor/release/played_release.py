@@ -24,7 +24,8 @@ class PlayedRelease:
 
     def served(self, **sizes: int) -> ReleasePools:
         said = {Role(role): size for role, size in sizes.items()}
-        return ReleasePools(self.api, "chat", said, self.told.append, sleep=self.time.sleep)
+        time = self.time
+        return ReleasePools(self.api, "chat", said, self.told.append, sleep=time.sleep, clock=time)
 
     async def stop(self, served: ReleasePools) -> None:
         """To its end, pods of pools that shrink being gone at once."""

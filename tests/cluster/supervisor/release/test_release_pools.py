@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from cluster.errors import WorkerLost
+from cluster.errors import LoginLost, WorkerLost
 from cluster.scaling.kubernetes_call import refused
+from cluster.scaling.login_patience import PATIENCE_S
 from cluster.scaling.scaler import ScaleRefused
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.release.news import (
@@ -133,6 +134,37 @@ async def test_a_server_that_is_away_is_said_once_and_the_watch_goes_on() -> Non
     await release.time.advance(2.0)
     failure = await watching
     assert (failure.name, failure.how) == ("release chat", "gone")
+
+
+async def test_a_start_whose_login_has_ended_ends_when_nobody_logs_in_again(
+    release: PlayedRelease,
+) -> None:
+    served = release.served(decode=2)
+    starting = asyncio.create_task(served.start())
+    await release.time.advance(3.0)
+    release.api.knows_who_asks = False
+    await release.time.advance(30.0)
+    release.api.knows_who_asks = True
+    await release.time.advance(5.0)
+    release.api.knows_who_asks = False
+    await release.time.advance(PATIENCE_S - 1.0)
+    assert not starting.done(), "somebody had logged in: it counts from then"
+    await release.time.advance(3.0)
+    with pytest.raises(LoginLost, match="does not know who asks"):
+        await starting
+    await release.stop(served)
+    assert any("decode may be left at 2" in text for text in release.remarks())
+
+
+async def test_what_serves_is_watched_on_without_a_login() -> None:
+    release = PlayedRelease(prefill=1, decode=1)
+    served = release.served()
+    await served.start()
+    watching = asyncio.create_task(served.until_lost())
+    release.api.knows_who_asks = False
+    await release.time.advance(3600.0)
+    assert not watching.done() and len(release.remarks()) == 1
+    watching.cancel()
 
 
 async def test_where_nobody_answers_at_the_end_what_is_left_is_said(
