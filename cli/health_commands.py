@@ -78,7 +78,7 @@ def support_bundle(
     grpc: GrpcAddress = DEFAULT_ROUTER,
     kubernetes: MaybeRelease = None,
 ) -> None:
-    """Pack what helps others to help: state, settings, logs, metrics; secrets are masked."""
+    """Pack what helps others to help: state, settings, logs, metrics; secrets are redacted."""
     from cli.bundle.make import default_name, make_bundle
 
     path = output or Path(default_name())

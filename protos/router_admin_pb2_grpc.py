@@ -99,7 +99,7 @@ class RouterAdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Options(self, request, context):
-        """What this router was started with, every option. Passwords in them are masked.
+        """What this router was started with, every option. Passwords in them are redacted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

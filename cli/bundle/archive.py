@@ -1,4 +1,4 @@
-"""A tar.gz of small files with a manifest: bounded, masked, and there as a whole or not at all."""
+"""A tar.gz of small files and a manifest: bounded, redacted, and there as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from cli.json_output import as_json
 from cluster.errors import ConfigError
-from cluster.masking import Mask
+from cluster.redaction import Redactor
 
 MAX_FILE_BYTES = 4 * 2**20
 MAX_BUNDLE_BYTES = 64 * 2**20
@@ -47,7 +47,7 @@ class MissingPart:
 class Archive:
     """Files by name, as they will be packed."""
 
-    mask: Mask
+    redactor: Redactor
     contents: dict[str, bytes] = field(default_factory=dict)
     files: list[PackedFile] = field(default_factory=list)
     missing: list[MissingPart] = field(default_factory=list)
@@ -58,8 +58,8 @@ class Archive:
         return sum(map(len, self.contents.values()))
 
     def add(self, name: str, content: object, took_s: float = 0.0) -> None:
-        """Text as it is, all else as JSON; masked before it is cut, or no pattern might know it."""
-        whole = self._masked(content).encode(errors="replace")
+        """Text as it is, else JSON; redacted before it is cut, or no pattern might know it."""
+        whole = self._redacted(content).encode(errors="replace")
         kept = whole[-MAX_FILE_BYTES:]
         if self.num_bytes + len(kept) > MAX_BUNDLE_BYTES:
             self.miss(name, f"the bundle has {MAX_BUNDLE_BYTES >> 20} MiB already")
@@ -69,14 +69,14 @@ class Archive:
         cut = len(kept) < len(whole)
         self.files.append(PackedFile(name, len(kept), digest, round(took_s, 3), cut))
 
-    def _masked(self, content: object) -> str:
+    def _redacted(self, content: object) -> str:
         if isinstance(content, str):
-            return self.mask.text(content)
-        return self.mask.known(as_json(self.mask.data(json.loads(as_json(content)))))
+            return self.redactor.text(content)
+        return self.redactor.known(as_json(self.redactor.data(json.loads(as_json(content)))))
 
     def miss(self, name: str, why: str) -> None:
         """Something could not be had."""
-        self.missing.append(MissingPart(name, self.mask.text(why)))
+        self.missing.append(MissingPart(name, self.redactor.text(why)))
 
     def write(self, path: Path, about: Mapping[str, Any]) -> None:
         """For its owner's eyes; never over a file that is there. Raises ConfigError."""

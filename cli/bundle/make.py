@@ -21,7 +21,7 @@ from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import ConfigError, SplitserveError
 from cluster.join_token import operators_token
-from cluster.masking import own_mask
+from cluster.redaction import own_redactor
 from cluster.scaling.scaler import ScaleRefused
 from cluster.terminal_text import size_in_words
 
@@ -52,9 +52,9 @@ def make_bundle(
     is what bundles are for: OK. Raises ConfigError where the file cannot be written."""
     if path.exists():
         raise ConfigError(f"{path} is there already; name another file")
-    mask = own_mask()
-    archive = Archive(mask)
-    parts = [*fleet_parts(_dialer(archive), router), *machine_parts(mask, log_dir)]
+    redactor = own_redactor()
+    archive = Archive(redactor)
+    parts = [*fleet_parts(_dialer(archive), router), *machine_parts(redactor, log_dir)]
     if findings is not None:
         archive.add(_DOCTOR, findings)
     elif runs_doctor:
@@ -66,7 +66,7 @@ def make_bundle(
     for missing in archive.missing:
         complain(f"{missing.name} is not in it: {missing.why}")
     size = size_in_words(path.stat().st_size)
-    say(f"{len(archive.files)} files, {size}; secrets are masked: look before you give it away")
+    say(f"{len(archive.files)} files, {size}; secrets are redacted: look before you give it away")
     print(path)
     return ExitCode.OK
 

@@ -24,9 +24,9 @@ from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.errors import ConfigError
 from cluster.home import default_home
 from cluster.identity import Role
-from cluster.masking import Mask
 from cluster.options import CONFIG_VARIABLE, resolve_options, without_options
 from cluster.process.own_python import module_argv, module_environ
+from cluster.redaction import Redactor
 from protos import router_admin_pb2
 
 NUM_REQUESTS = 20
@@ -78,14 +78,14 @@ def fleet_parts(dialer: Dialer, address: str) -> list[BundlePart]:
     ]
 
 
-def machine_parts(mask: Mask, log_dir: Path | None) -> list[BundlePart]:
+def machine_parts(redactor: Redactor, log_dir: Path | None) -> list[BundlePart]:
     """Of this machine."""
     parts = [
         BundlePart("versions.json", _at_once(versions)),
         BundlePart("environment.json", _at_once(environment)),
     ]
     for kind in ProcessKind:
-        options = _at_once(partial(_own_options, kind, mask))
+        options = _at_once(partial(_own_options, kind, redactor))
         parts.append(BundlePart(f"options/{kind.value}.json", options))
     for path in _logs(log_dir):
         parts.append(BundlePart(f"logs/{path.name}", _at_once(partial(_end_of, path))))
@@ -145,7 +145,7 @@ def _version_of(distribution: str) -> str | None:
         return None
 
 
-def _own_options(kind: ProcessKind, mask: Mask) -> object:
+def _own_options(kind: ProcessKind, redactor: Redactor) -> object:
     """As it would be started here; what is wrong with them is worth knowing, too."""
     file = os.environ.get(CONFIG_VARIABLE)
     fixed = {
@@ -156,7 +156,7 @@ def _own_options(kind: ProcessKind, mask: Mask) -> object:
         found = resolve_options(OPTIONS_OF[kind], fixed, config_file=Path(file) if file else None)
     except ConfigError as refusal:
         return {"refused": refusal.message}
-    return options_data(found, mask)
+    return options_data(found, redactor)
 
 
 def _logs(log_dir: Path | None) -> list[Path]:

@@ -16,8 +16,8 @@ from cli.view import Sheet, View
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.join_token import operators_token
-from cluster.masking import own_mask
 from cluster.options import known_specs, read_file
+from cluster.redaction import own_redactor
 from protos import router_admin_pb2
 
 
@@ -41,7 +41,7 @@ def options_in(file: Path) -> NamedOptions:
 
 
 def options_of_router(address: str) -> NamedOptions:
-    """What a running router was started with; passwords are masked. Raises SplitserveError."""
+    """What a running router was started with; passwords are redacted. Raises SplitserveError."""
     answer = asyncio.run(_ask(GrpcDialer(operators_token()), address))
     values = {each.name: json.loads(each.value) for each in answer.options}
     return NamedOptions(f"router {address}", values, is_whole=True)
@@ -59,8 +59,8 @@ def show_difference(left: NamedOptions, right: NamedOptions, form: str) -> ExitC
     """FAILED where they differ. What a file does not say is its default; a router says all of its
     own options, and is not asked for what a file has for others."""
     names = {*left.values, *right.values} - _of_others(left, right)
-    if right.is_whole:  # whose passwords are masked: they are not compared
-        left = NamedOptions(left.name, own_mask().data(left.values))
+    if right.is_whole:  # whose passwords are redacted: they are not compared
+        left = NamedOptions(left.name, own_redactor().data(left.values))
     differing = [name for name in sorted(names) if _value(left, name) != _value(right, name)]
     rows = [_row(name, left, right) for name in differing]
     cells = [
@@ -77,8 +77,8 @@ def _of_others(left: NamedOptions, right: NamedOptions) -> set[str]:
 
 
 def _row(name: str, left: NamedOptions, right: NamedOptions) -> dict[str, Any]:
-    mask = own_mask()
-    values = (mask.data({name: _value(side, name)})[name] for side in (left, right))
+    redactor = own_redactor()
+    values = (redactor.data({name: _value(side, name)})[name] for side in (left, right))
     return dict(zip(("option", "left", "right"), (name, *values), strict=True))
 
 

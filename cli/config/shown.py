@@ -8,13 +8,13 @@ from typing import Any
 
 from cli.config.roles import OPTIONS_OF, ProcessKind
 from cli.view import Sheet, View
-from cluster.masking import Mask, own_mask
 from cluster.options import ResolvedOption, resolve_options
+from cluster.redaction import Redactor, own_redactor
 
 
 def options_view(resolved: Mapping[str, ResolvedOption]) -> View:
-    """Secrets are masked."""
-    data = options_data(resolved, own_mask())
+    """Secrets are redacted."""
+    data = options_data(resolved, own_redactor())
     return View(data, [_sheet(data)])
 
 
@@ -25,7 +25,7 @@ def all_options_view(
     data = {
         kind.value: options_data(
             resolve_options(OPTIONS_OF[kind], fixed.get(kind), config_file=config_file),
-            own_mask(),
+            own_redactor(),
         )
         for kind in ProcessKind
         if kind is not ProcessKind.SERVE  # which is all of them
@@ -42,15 +42,17 @@ def _sheet(data: list[dict[str, Any]], title: str = "") -> Sheet:
     return Sheet(heading, rows, num_wide=2, title=title)
 
 
-def options_data(resolved: Mapping[str, ResolvedOption], mask: Mask) -> list[dict[str, Any]]:
+def options_data(
+    resolved: Mapping[str, ResolvedOption], redactor: Redactor
+) -> list[dict[str, Any]]:
     """For programs: one object for each option."""
     return [
         {
             "option": name,
-            "value": mask.data(plain(each.value)),
+            "value": redactor.data(plain(each.value)),
             "origin": each.origin.value,
             "source": each.source,
-            "default": mask.data(plain(each.spec.default)),
+            "default": redactor.data(plain(each.spec.default)),
             "variable": each.spec.variable,
             "help": each.spec.help,
         }

@@ -1,6 +1,6 @@
 """In what two templates of pods differ, for whoever is to agree to one of them. Pure.
 
-Values of variables that are called secrets are masked: most are in Secrets, some are not.
+Values of variables that are called secrets are redacted: most are in Secrets, some are not.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cluster.masking import Mask
+from cluster.redaction import Redactor
 from cluster.scaling.groups import Object
 
 MAX_CHANGES = 20
@@ -20,9 +20,9 @@ _ABSENT = object()
 def template_changes(now: Object, then: Object) -> tuple[str, ...]:
     """Such as "containers.worker.image: worker:2 -> worker:1", of their specs and annotations; the
     first of them, and how many more there are."""
-    mask = Mask()
+    redactor = Redactor()
     both = _told_of(now), _told_of(then)
-    found = list(_changes("", both, (mask.data(both[0]), mask.data(both[1]))))
+    found = list(_changes("", both, (redactor.data(both[0]), redactor.data(both[1]))))
     left = len(found) - MAX_CHANGES
     return (*found[:MAX_CHANGES], *([f"and {left} more"] if left > 0 else ()))
 

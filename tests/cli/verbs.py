@@ -156,7 +156,7 @@ VERBS = (
     Verb("models list", ("smollm2",)),
     Verb("models show smollm2", ("smollm2",)),
     Verb("completion bash", ("_SPLITSERVE_COMPLETE",)),
-    Verb("support-bundle --no-doctor -o FOLDER/bundle.tar.gz", ("secrets are masked",)),
+    Verb("support-bundle --no-doctor -o FOLDER/bundle.tar.gz", ("secrets are redacted",)),
     Verb("cordon DECODE --yes", ("last_worker",), dict.fromkeys(Place, ExitCode.REFUSED)),
     Verb("cordon PREFILL --yes", ("cordoned",)),
     Verb("uncordon PREFILL", ("takes requests",)),

@@ -19,7 +19,7 @@ from cli.bundle.archive import Archive
 from cli.bundle.make import gather
 from cli.bundle.parts import BundlePart
 from cluster.deadline import Deadline
-from cluster.masking import Mask
+from cluster.redaction import Redactor
 from tests.cli.run_cli import clean_environ, cli
 from tests.cli.test_status import FakeFleet, running_fleet
 from tests.virtual_time import VirtualTime
@@ -178,7 +178,7 @@ async def never() -> object:
 
 
 async def test_a_part_that_fails_or_never_comes_is_missing_and_no_other() -> None:
-    archive = Archive(Mask(["a-known-secret"]))
+    archive = Archive(Redactor(["a-known-secret"]))
     parts = [
         part("good.json", {"a": 1}),
         part("bad.json", ValueError("a-known-secret is wrong")),
@@ -195,7 +195,7 @@ def test_a_long_text_keeps_its_end_and_a_full_bundle_takes_no_more(
 ) -> None:
     monkeypatch.setattr(archives, "MAX_FILE_BYTES", 10)
     monkeypatch.setattr(archives, "MAX_BUNDLE_BYTES", 15)
-    archive = Archive(Mask())
+    archive = Archive(Redactor())
     archive.add("long.log", "0123456789the end ")
     archive.add("more.log", "0123456789")
     assert archive.contents == {"long.log": b"89the end "}
@@ -204,7 +204,7 @@ def test_a_long_text_keeps_its_end_and_a_full_bundle_takes_no_more(
 
 
 def test_the_manifest_has_a_digest_of_every_file(tmp_path: Path) -> None:
-    archive = Archive(Mask())
+    archive = Archive(Redactor())
     archive.add("a.txt", "hello")
     archive.write(tmp_path / "out.tar.gz", {"version": "1"})
     manifest = json.loads(unpacked(tmp_path / "out.tar.gz")["manifest.json"])
@@ -226,7 +226,7 @@ async def test_while_the_doctor_looks_it_is_said_what_is_waited_for(
 
     parts = [BundlePart("doctor.json", looks), BundlePart("status.json", at_once)]
     deadline = Deadline.after(120.0, time)
-    archive = Archive(Mask())
+    archive = Archive(Redactor())
     gathering = asyncio.create_task(gather(archive, parts, deadline, time.sleep))
     await time.advance(5.0)
     assert capsys.readouterr().err == ""

@@ -57,7 +57,7 @@ behind it; `helm test` runs it.
 slowest requests with their explanations, the router's metrics, the ends of the latest logs of this
 home and the doctor's findings into one file with a manifest, 64 MiB unpacked at most. What does not
 answer in time is named in the manifest, and the rest is there. Passwords, tokens, keys and what
-stands before the @ of a URL are masked: look through it all the same before you give it away.
+stands before the @ of a URL are redacted: look through it all the same before you give it away.
 With `--kubernetes [NAMESPACE/]RELEASE` a release's pools, pods, events and each container's log are
 in it, that before a restart too. Workers' metrics are not, nor logs of other machines. `doctor
 --bundle FILE` makes one with what it has just found.
@@ -81,7 +81,7 @@ _OPTIONS = """
 started with, and who has said so: a flag, a variable, a line of the file, or nobody. `config
 validate FILE...` names everything in files that some process would refuse (1: there is something),
 `config diff FILE [FILE]` in what two files differ, or a file and the running router (1: in
-something), `config schema [PROCESS]` prints a JSON Schema for editors. Passwords are masked, and
+something), `config schema [PROCESS]` prints a JSON Schema for editors. Passwords are redacted, and
 those of a running router are not compared.
 """
 _FILES = {

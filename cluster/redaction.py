@@ -1,5 +1,5 @@
 """Secrets do not leave: what a command shows of a process's settings, or puts into a file for
-others, goes through a `Mask`.
+others, goes through a `Redactor`.
 
     by name     join_token=..., "password": "...", HF_TOKEN, Authorization: ..., *_HEADERS
     by shape    user:password@ in a URL, sk-... and hf_... keys, bearer tokens, private keys in PEM
@@ -22,11 +22,11 @@ from cluster.errors import ConfigError
 from cluster.home import default_home
 from cluster.join_token import JOIN_TOKEN_FILE
 
-MASKED = "***"
+REDACTED = "***"
 _KEY_FILES = ("SPLITSERVE_VLLM_KEY_FILE", "SPLITSERVE_TLS_KEY")
 """Variables that name files with a secret."""
 MIN_SECRET_CHARS = 6
-"""Of values that are masked wherever they stand: a shorter one would take words apart."""
+"""Of values that are redacted wherever they stand: a shorter one would take words apart."""
 _NAME = (
     r"(?:token(?![a-z]|_ms|_id|_count)|secret(?:(?![a-z])|_?key)|passw(?:or)?d|passphrase"
     r"|(?:api|private|access)[_-]?key|authorization|credential|cookie|[_-]headers(?![\w-]))"
@@ -39,7 +39,7 @@ megabyte without a space."""
 _QUOTED = r"\\\"(?:[^\"\\]|\\(?!\"))*(?:\\\"|\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\Z)|'[^']*(?:'|\Z)"
 """Also what was cut off before its end."""
 _SHAPES = tuple(
-    (re.compile(shape, re.IGNORECASE | re.DOTALL), rf"\1{MASKED}")
+    (re.compile(shape, re.IGNORECASE | re.DOTALL), rf"\1{REDACTED}")
     for shape in (
         r"()-----BEGIN (?:[A-Z ]{0,64}PRIVATE KEY)-----.*?(?:-----END [A-Z ]{0,64}-----|\Z)",
         r"((?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{0,31}://)[^\s\"'<>]{0,1024}(?=@)",
@@ -61,7 +61,7 @@ _NAMED = re.compile(
 """To the end of its line where a colon stands: headers have words, and so have pass phrases."""
 
 
-class Mask:
+class Redactor:
     """For texts and for data; knows the secrets that it was made with."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -72,17 +72,17 @@ class Mask:
 
     def known(self, text: str) -> str:
         """The same without what is known to be secret, by value alone."""
-        return text if self._known is None else self._known.sub(MASKED, text)
+        return text if self._known is None else self._known.sub(REDACTED, text)
 
     def text(self, text: str) -> str:
         """The same without secrets."""
         text = self.known(text)
-        for shape, masked in _SHAPES:
-            text = shape.sub(masked, text)
+        for shape, redacted in _SHAPES:
+            text = shape.sub(redacted, text)
         return _NAMED.sub(_without_value, text)
 
     def data(self, value: Any) -> Any:
-        """Of what JSON can hold: what a secret's name says is masked whole, text as text."""
+        """Of what JSON can hold: what a secret's name says is redacted whole, text as text."""
         if isinstance(value, dict):
             return {key: self._named(_name_in(key, value), item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -94,15 +94,15 @@ class Mask:
         return self.text(value) if isinstance(value, str) else value
 
     def _named(self, name: str, value: Any) -> Any:
-        return _all_masked(value) if is_secret_name(name) else self.data(value)
+        return _all_redacted(value) if is_secret_name(name) else self.data(value)
 
 
 def _without_value(found: re.Match[str]) -> str:
     name, before_quoted, quoted, equals, colon = found.groups()
     if quoted is None:
-        return f"{name}{equals or colon}{MASKED}"
+        return f"{name}{equals or colon}{REDACTED}"
     quote_mark = quoted[:2] if quoted.startswith("\\") else quoted[0]
-    return f"{name}{before_quoted}{quote_mark}{MASKED}{quote_mark}"
+    return f"{name}{before_quoted}{quote_mark}{REDACTED}{quote_mark}"
 
 
 def _name_in(key: object, value: dict[Any, Any]) -> str:
@@ -115,16 +115,16 @@ def _is_flag(item: object) -> bool:
     return isinstance(item, str) and item.startswith("--") and "=" not in item
 
 
-def _all_masked(value: Any) -> Any:
+def _all_redacted(value: Any) -> Any:
     """Every text below a secret's name."""
     if isinstance(value, dict):
-        return {key: _all_masked(item) for key, item in value.items()}
+        return {key: _all_redacted(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_all_masked(item) for item in value]
-    return MASKED if isinstance(value, str) and value else value
+        return [_all_redacted(item) for item in value]
+    return REDACTED if isinstance(value, str) and value else value
 
 
-def own_mask(files: Iterable[Path] = ()) -> Mask:
+def own_redactor(files: Iterable[Path] = ()) -> Redactor:
     """Of what this process may know to be secret: its variables, the tokens of this home and of a
     hub, keys that variables name, and `files`. Reads them, but for those that it cannot read."""
     known = [Path(os.environ.get("HF_HOME", "~/.cache/huggingface"), "token").expanduser()]
@@ -132,7 +132,7 @@ def own_mask(files: Iterable[Path] = ()) -> Mask:
         known.append(default_home() / JOIN_TOKEN_FILE)
     named = (os.environ.get(name) for name in _KEY_FILES)
     known += [Path(each) for each in named if each]
-    return Mask(secrets_of(os.environ, [*known, *files]))
+    return Redactor(secrets_of(os.environ, [*known, *files]))
 
 
 def is_secret_name(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What is secret is masked, and what is not stays readable."""
+"""What is secret is redacted, and what is not stays readable."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from cluster.masking import Mask, is_secret_name, secrets_of
+from cluster.redaction import Redactor, is_secret_name, secrets_of
 
 
 @pytest.mark.parametrize(
-    ("text", "masked"),
+    ("text", "redacted"),
     [
         ("redis://user:pa/s@s@host:6379/0", "redis://***@host:6379/0"),
         ("at http://host:80/path, still", "at http://host:80/path, still"),
@@ -51,20 +51,20 @@ from cluster.masking import Mask, is_secret_name, secrets_of
         ("num_headers_read=3 headers=2", "num_headers_read=3 headers=2"),
     ],
 )
-def test_a_text(text: str, masked: str) -> None:
-    assert Mask().text(text) == masked
+def test_a_text(text: str, redacted: str) -> None:
+    assert Redactor().text(text) == redacted
 
 
-def test_what_is_known_is_masked_however_it_is_written() -> None:
-    mask = Mask(['pass"word ü', "tiny"])
+def test_what_is_known_is_redacted_however_it_is_written() -> None:
+    redactor = Redactor(['pass"word ü', "tiny"])
     told = [
-        mask.text('x pass"word ü y'),
-        mask.text(json.dumps({"a": 'pass"word ü'})),
-        mask.text("pass%22word%20%C3%BC"),
-        mask.text("cGFzcyJ3b3JkIMO8"),
+        redactor.text('x pass"word ü y'),
+        redactor.text(json.dumps({"a": 'pass"word ü'})),
+        redactor.text("pass%22word%20%C3%BC"),
+        redactor.text("cGFzcyJ3b3JkIMO8"),
     ]
     assert told == ["x *** y", '{"a": "***"}', "***", "***"]
-    assert mask.text("tiny words") == "tiny words", "too short to take words apart for"
+    assert redactor.text("tiny words") == "tiny words", "too short to take words apart for"
 
 
 def test_data_keeps_its_shape() -> None:
@@ -74,7 +74,7 @@ def test_data_keeps_its_shape() -> None:
         "token_file": "/a",
         "list": [{"password": "y"}],
     }
-    assert Mask().data(data) == {
+    assert Redactor().data(data) == {
         "hf_token": "***",
         "tokens": 3,
         "token_file": "/a",
@@ -82,11 +82,11 @@ def test_data_keeps_its_shape() -> None:
     }
 
 
-def test_headers_of_an_exporter_are_masked_whole_and_wherever_their_text_stands() -> None:
+def test_headers_of_an_exporter_are_redacted_whole_and_wherever_their_text_stands() -> None:
     environ = {"OTEL_EXPORTER_OTLP_HEADERS": "x-team=abcdef,y=2"}
     assert list(secrets_of(environ)) == ["x-team=abcdef,y=2"]
-    assert Mask().data(environ) == {"OTEL_EXPORTER_OTLP_HEADERS": "***"}
-    assert Mask(secrets_of(environ)).text("sent x-team=abcdef,y=2 off") == "sent *** off"
+    assert Redactor().data(environ) == {"OTEL_EXPORTER_OTLP_HEADERS": "***"}
+    assert Redactor(secrets_of(environ)).text("sent x-team=abcdef,y=2 off") == "sent *** off"
 
 
 def test_secrets_of_an_environment_are_values_of_secret_names_and_userinfo() -> None:
@@ -95,8 +95,8 @@ def test_secrets_of_an_environment_are_values_of_secret_names_and_userinfo() -> 
     assert not is_secret_name("join_token_file") and is_secret_name("AWS_SECRET_ACCESS_KEY")
 
 
-def test_every_text_below_a_secret_s_name_is_masked_and_so_is_what_follows_its_flag() -> None:
-    told = Mask().data(
+def test_every_text_below_a_secret_s_name_is_redacted_and_so_is_what_follows_its_flag() -> None:
+    told = Redactor().data(
         {
             "env": [{"name": "HF_TOKEN", "value": "V"}, {"name": "PORT", "value": "8000"}],
             "join_token": {"value": "V", "others": ["W", 3]},
@@ -115,4 +115,4 @@ def test_every_text_below_a_secret_s_name_is_masked_and_so_is_what_follows_its_f
 def test_a_megabyte_without_a_space_is_a_matter_of_seconds(piece: str) -> None:
     """It was one of hours: every character began a search to the end."""
     text = piece * (2**20 // len(piece))
-    assert Mask().text(text)
+    assert Redactor().text(text)
