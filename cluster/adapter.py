@@ -1,7 +1,7 @@
 """An adapter as a fleet knows it: a name that clients ask for, and what it stands for now.
 
 The name may stand for other weights tomorrow; the digest never does. Blocks of KV, requests between
-workers and what a worker has loaded go by the digest.
+workers and what a worker has in memory go by the digest.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Adapter(msgspec.Struct, frozen=True, gc=False):
     """Hex, of weights and settings."""
 
 
-class LoadedAdapter(msgspec.Struct, frozen=True, gc=False):
-    """As a worker tells of it."""
+class OfferedAdapter(msgspec.Struct, frozen=True, gc=False):
+    """As a worker tells of it: whoever asks for it by its name is served."""
 
     adapter: Adapter
     is_resident: bool
-    """In its device's memory; else it is read when somebody asks for it."""
+    """In its device's memory; else it is offered none the less, and read when somebody asks."""
 
     def check(self) -> None:
         """Raises InvalidRequest for what no worker of ours says."""

@@ -116,11 +116,11 @@ class BeatRequest(_message.Message):
     draining: bool
     kv_transport: str
     hold: WorkerHold
-    adapters: _containers.RepeatedCompositeFieldContainer[LoadedAdapter]
+    adapters: _containers.RepeatedCompositeFieldContainer[OfferedAdapter]
     is_settling: bool
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[LoadedAdapter, _Mapping]]] = ..., is_settling: _Optional[bool] = ...) -> None: ...
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[OfferedAdapter, _Mapping]]] = ..., is_settling: _Optional[bool] = ...) -> None: ...
 
-class LoadedAdapter(_message.Message):
+class OfferedAdapter(_message.Message):
     __slots__ = ("name", "digest", "resident")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -347,10 +347,10 @@ class MemberState(_message.Message):
     num_in_flight: int
     indexed_blocks: int
     hold: str
-    adapters: _containers.RepeatedCompositeFieldContainer[LoadedAdapter]
+    adapters: _containers.RepeatedCompositeFieldContainer[OfferedAdapter]
     is_drained: bool
     settles_later: str
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[LoadedAdapter, _Mapping]]] = ..., is_drained: _Optional[bool] = ..., settles_later: _Optional[str] = ...) -> None: ...
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[OfferedAdapter, _Mapping]]] = ..., is_drained: _Optional[bool] = ..., settles_later: _Optional[str] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
     __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers", "pools", "pairings")

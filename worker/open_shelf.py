@@ -38,7 +38,7 @@ async def open_shelf(
     )
     engine.observe(shelf.heard)
     await shelf.take_all()
-    place.adapters = lambda: shelf.offered.loaded
+    place.adapters = lambda: shelf.offered.told
     registry.register(AdapterMetrics(shelf.numbers))
     background.keep("adapters", shelf.follow)
     return shelf

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from cluster.adapter import LoadedAdapter
+from cluster.adapter import OfferedAdapter
 from cluster.cache_heirs import CacheHeirs
 from cluster.config import WorkerOptions
 from cluster.deadline import Clock, Sleep
@@ -54,7 +54,7 @@ class OwnPlace:
         self._refusing: set[RouterPlace] = set()
         self._is_settled = False
         """Once, for ever: a router that restarts later takes nobody out of service."""
-        self.adapters: Callable[[], tuple[LoadedAdapter, ...]] = tuple
+        self.adapters: Callable[[], tuple[OfferedAdapter, ...]] = tuple
         """That requests may ask for, at this moment."""
         self._hold = NO_HOLD
         """The newest that any router has told; the others are told it."""

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cluster.adapter import LoadedAdapter
+from cluster.adapter import OfferedAdapter
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch, QueueFull, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
@@ -52,7 +52,7 @@ class Pulse:
     kv_transport: str
     hold: WorkerHold = NO_HOLD
     """The newest that any router has told."""
-    adapters: tuple[LoadedAdapter, ...] = ()
+    adapters: tuple[OfferedAdapter, ...] = ()
     """All that requests may ask for."""
     is_settling: bool = False
     """It has not been ready yet."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 
-from cluster.adapter import LoadedAdapter
+from cluster.adapter import OfferedAdapter
 from cluster.errors import InvalidRequest
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
@@ -106,7 +106,7 @@ class MemberState:
     draining: bool
     heard_s: float
     """When it last said how it is, on the store's clock."""
-    adapters: tuple[LoadedAdapter, ...] = ()
+    adapters: tuple[OfferedAdapter, ...] = ()
     """As of its last beat."""
     is_settling: bool = False
     """It has not been ready yet, by its last beat."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from cluster.adapter import LoadedAdapter
+from cluster.adapter import OfferedAdapter
 from cluster.errors import QueueFull
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
@@ -49,7 +49,7 @@ class MemoryMembership:
         *,
         draining: bool,
         kv_transport: str = "",
-        adapters: tuple[LoadedAdapter, ...] = (),
+        adapters: tuple[OfferedAdapter, ...] = (),
         is_settling: bool = False,
     ) -> bool:
         """See `MembershipStore.beat`."""

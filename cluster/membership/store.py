@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster.adapter import LoadedAdapter
+from cluster.adapter import OfferedAdapter
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member, MemberState
@@ -74,7 +74,7 @@ class MembershipStore(Protocol):
         *,
         draining: bool,
         kv_transport: str = "",
-        adapters: tuple[LoadedAdapter, ...] = (),
+        adapters: tuple[OfferedAdapter, ...] = (),
         is_settling: bool = False,
     ) -> bool:
         """Renews the lease. False when that process is not a member: it must join again.

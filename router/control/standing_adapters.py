@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cluster.adapter import LoadedAdapter
+from cluster.adapter import OfferedAdapter
 from cluster.deadline import Clock
 from cluster.identity import WorkerKey
 from protos.worker_pb2 import LoadAdapterRequest, UnloadAdapterRequest
@@ -39,11 +39,11 @@ class StandingOrder:
 class _Said:
     """What a worker told, and digests by name."""
 
-    told: tuple[LoadedAdapter, ...]
+    told: tuple[OfferedAdapter, ...]
     by_name: dict[str, str]
 
     @classmethod
-    def of(cls, told: tuple[LoadedAdapter, ...]) -> _Said:
+    def of(cls, told: tuple[OfferedAdapter, ...]) -> _Said:
         return cls(told, {each.adapter.name: each.adapter.digest for each in told})
 
 
@@ -88,7 +88,7 @@ class StandingAdapters:
         """That worker has."""
         order.done[worker] = digest, self._clock()
 
-    def look(self, told: Mapping[WorkerKey, tuple[LoadedAdapter, ...]]) -> list[str]:
+    def look(self, told: Mapping[WorkerKey, tuple[OfferedAdapter, ...]]) -> list[str]:
         """Names whose orders stand no more, by what the workers that are there tell."""
         before = self._said
         self._said = {

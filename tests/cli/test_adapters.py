@@ -14,10 +14,10 @@ from cluster.errors import InvalidRequest
 from protos.membership_pb2 import (
     AdapterAnswer,
     AdapterOutcome,
-    LoadedAdapter,
     Member,
     MembersResponse,
     MemberState,
+    OfferedAdapter,
 )
 
 
@@ -41,7 +41,7 @@ class PlayedRouter:
     order_unload = order_load
 
     async def members(self, *, timeout_s: float) -> MembersResponse:
-        adapters = [LoadedAdapter(name="one", digest="d1", resident=True)]
+        adapters = [OfferedAdapter(name="one", digest="d1", resident=True)]
         member = Member(worker_id="decode-0", role="decode")
         return MembersResponse(members=[MemberState(member=member, adapters=adapters)])
 

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from worker.adapters.numbers import AdapterNumbers
 
-_EVENTS = ("loaded", "evicted", "unloaded", "refused", "lost")
+_EVENTS = ("read", "evicted", "withdrawn", "refused", "lost")
 
 
 class AdapterMetrics(Collector):
@@ -37,8 +37,8 @@ class AdapterMetrics(Collector):
         )
         events = CounterMetricFamily(
             "splitserve_worker_adapter_events",
-            "What became of adapters: loaded into memory, evicted from it, unloaded, refused for "
-            "their files, lost: files that could not be read again.",
+            "What became of adapters: read into memory, evicted from it, withdrawn: offered by no "
+            "name any more, refused for their files, lost: files that could not be read again.",
             labels=["event"],
         )
         for event in _EVENTS:

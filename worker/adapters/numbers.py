@@ -15,11 +15,11 @@ class AdapterNumbers:
     """Versions in the device's memory."""
     resident_bytes: int = 0
     """That those take at the engine's first rank."""
-    loaded: int = 0
+    read: int = 0
     """Times that one was read into memory."""
     evicted: int = 0
-    """Times that one gave way to another."""
-    unloaded: int = 0
+    """Times that one gave way to another there, and was offered still."""
+    withdrawn: int = 0
     """Versions that no name stood for any more, and that the engine was told to let go of."""
     refused: int = 0
     """Times that a folder's files were looked at and could not be used."""

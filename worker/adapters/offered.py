@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cluster.adapter import MAX_ADAPTERS, Adapter, LoadedAdapter
+from cluster.adapter import MAX_ADAPTERS, Adapter, OfferedAdapter
 from cluster.errors import AdapterRefused
 from cluster.logs import get_logger
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
@@ -57,10 +57,10 @@ class OfferedAdapters:
         """By digest: how often, not counting those that `drop` was called for."""
 
     @property
-    def loaded(self) -> tuple[LoadedAdapter, ...]:
+    def told(self) -> tuple[OfferedAdapter, ...]:
         """For the beats."""
         return tuple(
-            LoadedAdapter(Adapter(name, item.digest), self._is_resident(item.digest))
+            OfferedAdapter(Adapter(name, item.digest), self._is_resident(item.digest))
             for name, item in self._by_name.items()
         )
 
@@ -72,7 +72,7 @@ class OfferedAdapters:
         """Once the engine has it, in place of what had the name. Raises AdapterRefused where it
         cannot have it; then nothing has changed."""
         if name not in self._by_name and len(self._by_name) >= MAX_ADAPTERS:
-            raise AdapterRefused(f"{MAX_ADAPTERS} adapters are loaded, which is the limit")
+            raise AdapterRefused(f"{MAX_ADAPTERS} adapters are offered, which is the limit")
         self._being_offered[item.digest] += 1
         try:
             news = await self._at_engine(item)
@@ -106,7 +106,7 @@ class OfferedAdapters:
         self._num_retired -= Counter([digest])
         if self._is_idle(digest) and not self._num_retired[digest]:
             del self._known[digest]
-            self._count(unloaded=1)
+            self._count(withdrawn=1)
             self._send(UnloadAdapter(digest))
 
     def heard(self, news: AdapterNews) -> list[str]:
@@ -118,7 +118,7 @@ class OfferedAdapters:
         before, self._known[news.digest] = self._known.get(news.digest), news
         was_resident = before is not None and before.is_resident
         self._count(
-            loaded=news.is_resident and not was_resident,
+            read=news.is_resident and not was_resident,
             evicted=was_resident and not news.is_resident,
         )
         has_changed = before is None or was_resident is not news.is_resident

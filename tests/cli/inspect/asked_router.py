@@ -33,7 +33,7 @@ class AskedRouter(FakeRouter):
     async def members(self, *, timeout_s: float) -> Any:
         told = await super().members(timeout_s=timeout_s)
         for state in told.members[1:]:
-            poet = membership_pb2.LoadedAdapter(name="poet", digest="5f21", resident=True)
+            poet = membership_pb2.OfferedAdapter(name="poet", digest="5f21", resident=True)
             state.adapters.append(poet)
         return told
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from cluster.adapter import Adapter, LoadedAdapter
+from cluster.adapter import Adapter, OfferedAdapter
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import AdapterRefused, SplitserveError, WorkerLost
 from cluster.generation import EngineLoad
@@ -72,7 +72,7 @@ class PlayedWorkers(GrpcDialer):
         for item in self.plane.fleet.members:
             if item.member.address == address:
                 others = [i for i in item.state.adapters if i.adapter.name != name]
-                own = [LoadedAdapter(Adapter(name, digest), True)] if digest else []
+                own = [OfferedAdapter(Adapter(name, digest), True)] if digest else []
                 told = (*others, *own)
                 await self.plane.store.beat(item.key, EngineLoad(), draining=False, adapters=told)
 
@@ -127,7 +127,7 @@ async def fleet() -> AsyncIterator[tuple[FleetPlane, PlayedWorkers]]:
 
 
 async def tells(plane: FleetPlane, worker: Member, digest: str) -> None:
-    told = (LoadedAdapter(Adapter("one", digest), True),) if digest else ()
+    told = (OfferedAdapter(Adapter("one", digest), True),) if digest else ()
     await plane.store.beat(worker.key, EngineLoad(), draining=False, adapters=told)
 
 

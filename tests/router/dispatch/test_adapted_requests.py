@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 from msgspec import structs
 
-from cluster.adapter import Adapter, LoadedAdapter
+from cluster.adapter import Adapter, OfferedAdapter
 from cluster.block_hash import cache_root
 from cluster.errors import NoWorker
 from cluster.generation import EngineLoad
@@ -31,12 +31,12 @@ ONE, NEWER, TWO = Adapter("one", "a" * 32), Adapter("one", "b" * 32), Adapter("t
 
 async def tells(plane: FleetPlane, member: Member, *adapters: Adapter) -> None:
     """The worker's next beat."""
-    told = tuple(LoadedAdapter(adapter, True) for adapter in adapters)
+    told = tuple(OfferedAdapter(adapter, True) for adapter in adapters)
     assert await plane.store.beat(member.key, EngineLoad(), draining=False, adapters=told)
 
 
 async def drains(plane: FleetPlane, member: Member, adapter: Adapter) -> None:
-    told = (LoadedAdapter(adapter, True),)
+    told = (OfferedAdapter(adapter, True),)
     await plane.store.beat(member.key, EngineLoad(), draining=True, adapters=told)
 
 

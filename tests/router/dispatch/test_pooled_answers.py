@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 from msgspec import structs
 
-from cluster.adapter import Adapter, LoadedAdapter
+from cluster.adapter import Adapter, OfferedAdapter
 from cluster.block_hash import cache_root
 from cluster.errors import DeadlineExceeded, NoWorker, QueueFull, RequestGivenUp, WorkerLost
 from cluster.generation import EngineLoad, Usage
@@ -326,7 +326,7 @@ async def test_a_name_whose_workers_that_pool_have_left_is_still_a_model() -> No
 
 async def _tells(plane: FleetPlane, member: Member, adapter: Adapter) -> None:
     """The worker's next beat."""
-    told = (LoadedAdapter(adapter, True),)
+    told = (OfferedAdapter(adapter, True),)
     assert await plane.store.beat(member.key, EngineLoad(), draining=False, adapters=told)
 
 

@@ -33,7 +33,7 @@ class Page:
 
     @property
     def events(self) -> dict[str, float | None]:
-        names = ("loaded", "evicted", "unloaded", "refused", "lost")
+        names = ("read", "evicted", "withdrawn", "refused", "lost")
         found = {name: self.value("_events_total", event=name) for name in names}
         return {name: count for name, count in found.items() if count}
 
@@ -55,10 +55,10 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
 
 
 async def test_what_is_offered_and_resident_is_shown_with_its_memory(page: Page) -> None:
-    assert (page.states, page.events) == ((1, 1), {"loaded": 1})
+    assert (page.states, page.events) == ((1, 1), {"read": 1})
     digest = page.worker.offered["one"]
     page.hear(digest, is_resident=True, num_bytes=1600)  # said again
-    assert (page.value("_bytes"), page.events) == (1600, {"loaded": 1})
+    assert (page.value("_bytes"), page.events) == (1600, {"read": 1})
 
 
 async def test_one_that_gives_way_and_comes_back_is_counted_both_times(page: Page) -> None:
@@ -67,17 +67,17 @@ async def test_one_that_gives_way_and_comes_back_is_counted_both_times(page: Pag
     assert (page.states, page.value("_bytes")) == ((1, 0), 0)
     page.hear(digest, is_resident=True, num_bytes=800)
     assert (page.states, page.value("_bytes")) == ((1, 1), 800)
-    assert page.events == {"loaded": 2, "evicted": 1}
+    assert page.events == {"read": 2, "evicted": 1}
 
 
-async def test_a_new_version_is_loaded_beside_the_old_one_which_is_then_unloaded(
+async def test_a_new_version_is_read_beside_the_old_one_which_is_then_withdrawn(
     page: Page, tmp_path: Path
 ) -> None:
     save_adapter(tmp_path / "one", CONFIG, seed=9)
     await page.worker.look_twice()
     assert page.states == (1, 2)
     await page.worker.later()
-    assert (page.states, page.events) == ((1, 1), {"loaded": 2, "unloaded": 1})
+    assert (page.states, page.events) == ((1, 1), {"read": 2, "withdrawn": 1})
 
 
 async def test_files_that_cannot_be_used_and_one_that_is_lost_are_counted(
@@ -86,6 +86,6 @@ async def test_files_that_cannot_be_used_and_one_that_is_lost_are_counted(
     save_adapter(tmp_path / "odd", CONFIG, seed=2)
     (tmp_path / "odd" / "adapter_config.json").write_text("{}")
     await page.worker.look_twice()
-    assert page.events == {"loaded": 1, "refused": 1}
+    assert page.events == {"read": 1, "refused": 1}
     page.hear(page.worker.offered["one"], is_resident=False, failure="its files have changed")
     assert (page.states, page.events["lost"]) == ((0, 0), 1)

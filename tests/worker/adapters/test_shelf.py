@@ -72,7 +72,7 @@ class PlayedWorker:
 
     @property
     def offered(self) -> dict[str, str]:
-        return {item.adapter.name: item.adapter.digest for item in self.shelf.offered.loaded}
+        return {item.adapter.name: item.adapter.digest for item in self.shelf.offered.told}
 
     @property
     def unloaded(self) -> list[str]:
