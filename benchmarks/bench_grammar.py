@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
-from cluster.grammar import Grammar, GrammarKind
+from cluster.grammar import Grammar, GrammarKind, whole_of
 from cluster.models.cache.store import ModelStore
-from cluster.models.text.grammars import json_grammar_text, load_grammar_tokenizer
+from cluster.models.text.grammars import load_grammar_tokenizer
 from cluster.models.text.tokenizer import load_tokenizer
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest
@@ -56,7 +56,7 @@ SCHEMA: dict[str, Any] = {
     "x-guidance": {"whitespace_pattern": r"[ \t\n\r]{0,24}"},
 }
 """Nested and recursive, and longer than an answer may get."""
-GRAMMAR = Grammar(json_grammar_text(SCHEMA), GrammarKind.JSON_SCHEMA)
+GRAMMAR = Grammar(whole_of([{"json_schema": SCHEMA}]), GrammarKind.JSON_SCHEMA)
 MASK_GOAL_US = 15.0
 SLOWER_GOAL_PERCENT = 3.0
 WAYS = {"off": "without drafts", "auto": "with drafts"}

@@ -8,7 +8,9 @@ the text travels.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -28,12 +30,17 @@ class GrammarKind(enum.StrEnum):
     TOOLS = "tools"
 
 
+GrammarPart = dict[str, Any]
+"""`{"lark_grammar": text}` or `{"json_schema": schema}`; with a `name`, if another one refers to it
+as `@name`."""
+
+
 class Grammar(msgspec.Struct, frozen=True):
     """Equal texts are equal grammars, whoever sent them. Not checked here: what enters a router is
     checked there, what enters a worker is bounded by `worker/admission.py`."""
 
     text: str
-    """Lark in llguidance's dialect, or its JSON: `{"grammars": [{"json_schema": ...}]}`."""
+    """Lark in llguidance's dialect, or parts in its JSON: see `parts_of`."""
     kind: GrammarKind
     param: str | None = None
     """The client's field, for refusals; workers are not told."""
@@ -51,3 +58,24 @@ class Grammar(msgspec.Struct, frozen=True):
     def digest(self) -> bytes:
         """DIGEST_BYTES of the text: the name of what is made of it."""
         return blake2b(self.text.encode(), digest_size=DIGEST_BYTES).digest()
+
+
+def has_parts(text: str) -> bool:
+    """Whether llguidance reads it as JSON with parts, and not as Lark."""
+    return text.lstrip().startswith("{")
+
+
+def parts_of(grammar: Grammar) -> list[GrammarPart]:
+    """The answer is the first; others are what it refers to."""
+    if not has_parts(grammar.text):
+        return [{"lark_grammar": grammar.text}]
+    parts: list[GrammarPart] = msgspec.json.decode(grammar.text)["grammars"]
+    return parts
+
+
+def whole_of(parts: Sequence[GrammarPart]) -> str:
+    """The inverse: a grammar's text. Raises RecursionError for a schema nested too deeply."""
+    if len(parts) == 1 and parts[0].keys() == {"lark_grammar"}:
+        lark: str = parts[0]["lark_grammar"]
+        return lark
+    return msgspec.json.encode({"grammars": parts}).decode()

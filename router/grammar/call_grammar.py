@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import msgspec
 
 from cluster.grammar import Grammar, GrammarKind
-from router.grammar.call_syntax import SPACES, CallSyntax, Function, syntax_of
-from router.grammar.call_terms import ANY, Terms, regex, without
+from router.grammar.call_syntax import CallSyntax, Function, syntax_of
 from router.grammar.lark import lark_grammar
+from router.grammar.lark_terms import ANY, SPACES, SPACES_RULE, Terms, regex, without
+from router.tools.formats import ToolFormat
+from router.tools.thoughts import ThoughtFormat
 
 _PARAM = "tools"
 _SPACE = r"[\s\x1c-\x1f]"
@@ -48,30 +50,29 @@ class CallGrammars(msgspec.Struct, frozen=True):
 class CallWish:
     """What of calls a body asks for, and how its model writes them."""
 
-    family: str
+    tools: ToolFormat
     functions: Sequence[Function]
     must_call: bool
     only_one: bool
     special: Mapping[str, int]
-    """Ids of the words of the family, and of its thoughts, that are special tokens."""
-    thoughts: tuple[str, str] | None
-    """The words around a thought, where the model has any."""
+    """Ids of the words of `tools`, and of `thoughts`, that are special tokens."""
+    thoughts: ThoughtFormat | None
+    """None: the model has none."""
 
 
 def call_grammars(wish: CallWish) -> CallGrammars:
-    """Raises InvalidRequest naming the schema that cannot be followed, or the family."""
+    """Raises InvalidRequest naming the schema that cannot be followed."""
     terms = Terms(wish.special)
-    syntax = syntax_of(wish.family, wish.functions, terms)
-    rules = [f"{SPACES}: /[ \\t\\n\\r]{{0,8}}/", f"call: {' | '.join(syntax.calls)}"]
+    syntax = syntax_of(wish.tools, wish.functions, terms)
+    rules = [SPACES_RULE, f"call: {' | '.join(syntax.calls)}"]
     rules.append(f"section: {_section(syntax, wish.only_one)}")
     rules += syntax.rules
-    rules += _called(syntax, wish, terms) if wish.must_call else _maybe(syntax, wish, terms)
+    rules += _called(syntax, wish, terms) if wish.must_call else _maybe(wish, terms)
     if wish.thoughts is None:
         made = CallGrammars("\n".join(rules), "start: answer", None)
     else:
-        begin, end = wish.thoughts
-        rules += terms.up_to(end, "thought")
-        start = f"start: ({SPACES} {terms.word(begin)} thought {SPACES})? answer"
+        rules += terms.up_to(wish.thoughts.end, "thought")
+        start = f"start: ({SPACES} {terms.word(wish.thoughts.begin)} thought {SPACES})? answer"
         made = CallGrammars("\n".join(rules), start, f"start: thought {SPACES} answer")
     lark_grammar(made.plain.text, param=_PARAM, kind=GrammarKind.TOOLS)  # its limits
     return made
@@ -84,32 +85,32 @@ def _section(syntax: CallSyntax, only_one: bool) -> str:
 
 
 def _called(syntax: CallSyntax, wish: CallWish, terms: Terms) -> list[str]:
-    trigger = terms.word(syntax.trigger)
-    begun = f"({trigger})? section" if syntax.bare else f"{trigger} section"
+    trigger = terms.word(wish.tools.trigger)
+    begun = f"({trigger})? section" if wish.tools.bare else f"{trigger} section"
     more = "" if wish.only_one or syntax.between is not None else f" ({SPACES} {begun})*"
     return [f"answer: {begun}{more}"]
 
 
-def _maybe(syntax: CallSyntax, wish: CallWish, terms: Terms) -> list[str]:
+def _maybe(wish: CallWish, terms: Terms) -> list[str]:
     """Free text has none of the words with which calls, or a thought, begin."""
-    others = [word for word in syntax.markers if word != syntax.trigger]
-    others += [wish.thoughts[0]] if wish.thoughts is not None else []
-    if syntax.bare is not None:
-        return _maybe_bare(syntax, others, terms)
+    trigger, *others = wish.tools.sections
+    others += [wish.thoughts.begin] if wish.thoughts is not None else []
+    if wish.tools.bare:
+        return _maybe_bare(wish.tools, others, terms)
     times = "?" if wish.only_one else "*"
     return [
         f"answer: (before section){times} TAIL",
-        f"TAIL: {without([syntax.trigger, *others])}",
-        *terms.up_to(syntax.trigger, "before", others=others),
+        f"TAIL: {without([trigger, *others])}",
+        *terms.up_to(trigger, "before", others=others),
     ]
 
 
-def _maybe_bare(syntax: CallSyntax, others: Sequence[str], terms: Terms) -> list[str]:
+def _maybe_bare(tools: ToolFormat, others: Sequence[str], terms: Terms) -> list[str]:
     """Text that begins as a call is one; calls are the end of the answer."""
-    assert syntax.bare is not None, "only bare families come here"
-    no_call = f"~/{_SPACE}*{regex(syntax.bare)}{ANY}/"
+    (opening,) = tools.bare
+    no_call = f"~/{_SPACE}*{regex(opening)}{ANY}/"
     return [
         "answer: TAIL | section | before section",
-        f"TAIL: {without([syntax.trigger, *others])} & {no_call}",
-        *terms.up_to(syntax.trigger, "before", others=others, and_=no_call),
+        f"TAIL: {without([tools.trigger, *others])} & {no_call}",
+        *terms.up_to(tools.trigger, "before", others=others, and_=no_call),
     ]

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-import msgspec
-
-from cluster.grammar import Grammar, GrammarKind
+from cluster.grammar import Grammar, GrammarKind, parts_of, whole_of
 from router.grammar.call_grammar import CallGrammars
 from router.grammar.limits import check_size
 from router.grammar.thought_first import FormsByPrompt
@@ -27,19 +22,12 @@ def call_or_form(called: CallGrammars, answer: FormsByPrompt) -> FormsByPrompt:
 
 
 def _either(calls: Grammar, form: Grammar) -> Grammar:
-    first, *others = _parts(form)
-    grammars = [
+    first, *others = parts_of(form)
+    parts = [
         {"lark_grammar": f"start: @{_CALLS} | @{_ANSWER}"},
         {"lark_grammar": calls.text, "name": _CALLS},
         {**first, "name": _ANSWER},
         *others,
     ]
-    text = json.dumps({"grammars": grammars}, ensure_ascii=False)
-    return Grammar(check_size(text, form.param or "tools"), GrammarKind.TOOLS, form.param)
-
-
-def _parts(grammar: Grammar) -> list[dict[str, Any]]:
-    if not grammar.text.startswith("{"):
-        return [{"lark_grammar": grammar.text}]
-    parts: list[dict[str, Any]] = msgspec.json.decode(grammar.text)["grammars"]
-    return parts
+    text = check_size(whole_of(parts), form.param or "tools")
+    return Grammar(text, GrammarKind.TOOLS, form.param)

@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from router.grammar.call_terms import Terms, quoted
 from router.grammar.in_order import OrderedTerm, in_order
 from router.grammar.json_schema import checked_schema, json_in_lark, target_of
+from router.grammar.lark_terms import Terms, quoted
 from router.grammar.limits import MAX_ALTERNATIVES, MAX_NODES, check_at_most, check_size, refuse
 from router.grammar.separate_values import DEFS, WORDS
+from router.tools.family_words import ESCAPE
 
-QUOTE = "<escape>"
 MAX_KEY_CHARS = 256
 _BARE_KEY = re.compile(r"[^:,{}\[\]\s<]+")
 _QUIET = WORDS | {*DEFS}
@@ -41,8 +41,8 @@ _KEY = 'GEMMA_KEY ":"'
 def gemma_rules(terms: Terms) -> list[str]:
     """Of any text, and of any value."""
     return [
-        f"gemma_text: {terms.word(QUOTE)} gemma_quoted",
-        *terms.up_to(QUOTE, "gemma_quoted"),
+        f"gemma_text: {terms.word(ESCAPE)} gemma_quoted",
+        *terms.up_to(ESCAPE, "gemma_quoted"),
         r"GEMMA_KEY: /[^:,{}\[\]\s<\x00-\x1f]{1,64}/",
         f"gemma_scalar: {json_in_lark({'type': ['number', 'boolean', 'null']}, param='tools')}",
         "gemma_any: gemma_text | gemma_scalar | gemma_list | gemma_object",
@@ -203,7 +203,7 @@ class GemmaValues:
         return quoted(msgspec.json.encode(value).decode())
 
     def _text(self, text: str) -> str:
-        quote = self._terms.word(QUOTE)
+        quote = self._terms.word(ESCAPE)
         return f"({quote} {quoted(text)} {quote})" if text else f"({quote} {quote})"
 
     def _rule(self, kind: str, term: str) -> str:
@@ -234,7 +234,7 @@ def _map_of(value: str) -> str:
 def _is_written(value: Any) -> bool:
     """No text in it has the word that ends one."""
     if isinstance(value, str):
-        return QUOTE not in value
+        return ESCAPE not in value
     if isinstance(value, dict):
         return all(_is_written(key) and _is_written(each) for key, each in value.items())
     return not isinstance(value, list) or all(map(_is_written, value))

@@ -6,12 +6,13 @@ What is not supported is refused by its name and place. Properties come in the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from cluster.grammar import Grammar, GrammarKind
+from cluster.grammar import Grammar, GrammarKind, parts_of, whole_of
 from router.grammar.exclusion import Exclusions, StepBudget
 from router.grammar.limits import (
     MAX_ALTERNATIVES,
@@ -87,7 +88,7 @@ def schema_grammar(
     closes = options.disable_additional_properties
     checked = checked_schema(schema, param=param, closes_objects=closes)
     whole = _with_options(checked, param, options)
-    return Grammar(_text({"grammars": [{"json_schema": whole}]}, param), kind, param)
+    return Grammar(_text(lambda: whole_of([{"json_schema": whole}]), param), kind, param)
 
 
 def checked_schema(
@@ -109,12 +110,13 @@ def json_in_lark(
     """A checked schema as a term of Lark: `%json {...}`. Raises as `checked_schema`."""
     closes = options.disable_additional_properties
     checked = checked_schema(schema, param=param, closes_objects=closes, budget=budget)
-    return f"%json {_text(_with_options(checked, param, options), param)}"
+    whole = _with_options(checked, param, options)
+    return f"%json {_text(lambda: msgspec.json.encode(whole).decode(), param)}"
 
 
 def schema_in(grammar: Grammar) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `schema_grammar` has made of a schema, and its words for whitespace."""
-    whole = dict(msgspec.json.decode(grammar.text)["grammars"][-1]["json_schema"])
+    whole = dict(parts_of(grammar)[-1]["json_schema"])
     return whole, whole.pop("x-guidance")
 
 
@@ -130,9 +132,9 @@ def _whitespace(options: JsonOptions) -> dict[str, Any]:
     return {"whitespace_pattern": options.whitespace_pattern or WHITESPACE}
 
 
-def _text(grammar: Any, param: str) -> str:
+def _text(write: Callable[[], str], param: str) -> str:
     try:
-        return check_size(msgspec.json.encode(grammar).decode(), param)
+        return check_size(write(), param)
     except RecursionError:
         refuse(f"{param} is nested too deeply", param)
 

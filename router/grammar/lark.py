@@ -10,7 +10,7 @@ from typing import Any
 
 from llguidance import LLMatcher
 
-from cluster.grammar import Grammar, GrammarKind
+from cluster.grammar import Grammar, GrammarKind, has_parts
 from router.grammar.json_schema import AS_IT_COMES, JsonOptions, schema_grammar
 from router.grammar.limits import (
     MAX_CHOICES_OF_TEXT,
@@ -38,7 +38,7 @@ def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK)
     _check_depth(text, param)
     if kind is GrammarKind.LARK and "x-guidance" in text:
         refuse(f"{param}: `x-guidance` is not supported in a grammar", param)
-    if text.lstrip().startswith("{"):
+    if has_parts(text):
         refuse(f"{param} is no Lark grammar: it has no rule `start`", param)
     return Grammar(text, kind, param)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import keyword
 import unicodedata
 
-from router.grammar.call_terms import quoted
 from router.grammar.in_order import OrderedTerm, in_order
 from router.grammar.json_schema import json_in_lark
+from router.grammar.lark_terms import quoted
 from router.grammar.limits import MAX_GRAMMAR_BYTES, check_at_most, refuse
 from router.grammar.separate_values import Property, by_itself, properties_of
 

@@ -7,7 +7,6 @@ its forcing off every spelling may come, and the special token never does.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from itertools import groupby
@@ -15,7 +14,7 @@ from os.path import commonprefix
 
 import msgspec
 
-from cluster.grammar import Grammar
+from cluster.grammar import Grammar, parts_of, whole_of
 
 _UNFORCED = '%llguidance {"no_forcing": true}\n'
 _OPTIONS = "%llguidance"
@@ -35,7 +34,7 @@ class SpecialTexts:
         text = grammar.text
         if self._any is None or _OPTIONS in text or not self._any.search(text.replace("\\", "")):
             return grammar
-        return msgspec.structs.replace(grammar, text=_unforced(text))
+        return msgspec.structs.replace(grammar, text=_unforced(grammar))
 
 
 def _any_of(words: list[str], start: int = 0) -> str:
@@ -51,11 +50,8 @@ def _any_of(words: list[str], start: int = 0) -> str:
     return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
 
 
-def _unforced(text: str) -> str:
-    if not text.startswith("{"):
-        return _UNFORCED + text
-    grammars = msgspec.json.decode(text)["grammars"]
-    if grammars[0].get("lark_grammar") is None:
-        grammars = [{"lark_grammar": f"start: @{_INNER}"}, {**grammars[0], "name": _INNER}]
-    grammars[0]["lark_grammar"] = _UNFORCED + grammars[0]["lark_grammar"]
-    return json.dumps({"grammars": grammars}, ensure_ascii=False)
+def _unforced(grammar: Grammar) -> str:
+    first, *others = parts_of(grammar)
+    if "lark_grammar" not in first:
+        first, others = {"lark_grammar": f"start: @{_INNER}"}, [{**first, "name": _INNER}]
+    return whole_of([{**first, "lark_grammar": _UNFORCED + first["lark_grammar"]}, *others])

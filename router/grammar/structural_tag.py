@@ -7,8 +7,6 @@ structures that begin so.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +17,11 @@ from cluster.grammar import Grammar, GrammarKind
 from router.grammar.exclusion import StepBudget
 from router.grammar.json_schema import json_in_lark
 from router.grammar.lark import lark_grammar
+from router.grammar.lark_terms import quoted, regex, up_to_any, without_any
 from router.grammar.limits import check_at_most, check_size, refuse
 
 MAX_TRIGGERS = 16
 MAX_STRUCTURES = 64
-_RESERVED = re.compile(r"([.^$*+?()\[\]{}\\|/&~\-<>\"#\s])")
 
 
 class Structure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,12 +56,12 @@ def structural_tag_grammar(asked: Any, *, param: str) -> Grammar:
 def _lark(tag: StructuralTag, param: str) -> str:
     if not tag.triggers or not tag.structures:
         refuse(f"{param} needs at least one trigger and one structure", param)
-    regexes = [_regex(trigger) for trigger in tag.triggers]
+    regexes = [regex(trigger) for trigger in tag.triggers]
     check_size("".join(regexes), param)  # each rule has all of them
     budget = StepBudget(param)
     parts = [_parts_of(i, regexes, tag, budget) for i in range(len(regexes))]
     names = " | ".join(f"part_{i}" for i in range(len(parts)))
-    return "\n".join([f"start: ({names})* TAIL", f"TAIL: {_without(regexes)}", *parts])
+    return "\n".join([f"start: ({names})* TAIL", f"TAIL: {without_any(regexes)}", *parts])
 
 
 def _parts_of(index: int, regexes: list[str], tag: StructuralTag, budget: StepBudget) -> str:
@@ -79,20 +77,16 @@ def _parts_of(index: int, regexes: list[str], tag: StructuralTag, budget: StepBu
     if not bodies:
         refuse(f"{param}: no structure begins with the trigger {trigger[:80]!r}", param)
     others = [other for other in regexes if other != regexes[index]]
-    before = f"{_without(others)} & " if others else ""
-    rules = [
-        f"part_{index}: begin_{index} ({' | '.join(bodies)})",
-        f"begin_{index}[lazy]: BEGIN_{index}",
-        f"BEGIN_{index}: {before}/(?s:.*){regexes[index]}/",
-    ]
-    return "\n".join(rules)
+    begin = f"begin_{index}"
+    rules = up_to_any(regexes[index], begin, others)
+    return "\n".join([f"part_{index}: {begin} ({' | '.join(bodies)})", *rules])
 
 
 def _body(structure: Structure, trigger: str, budget: StepBudget) -> str:
     begin = structure.begin[len(trigger) :]
     schema = json_in_lark(structure.schema, param=budget.param, budget=budget)
-    pieces = [_quoted(begin), schema, _quoted(structure.end)]
-    return " ".join(piece for piece in pieces if piece)
+    before, behind = ([quoted(text)] if text else [] for text in (begin, structure.end))
+    return " ".join([*before, schema, *behind])
 
 
 def _trigger_of(structure: Structure, triggers: Sequence[str], param: str) -> str:
@@ -105,17 +99,3 @@ def _trigger_of(structure: Structure, triggers: Sequence[str], param: str) -> st
             param,
         )
     return found[0]
-
-
-def _without(regexes: Sequence[str]) -> str:
-    """A term: text in which no trigger is."""
-    some = "|".join(regexes)
-    return f"/(?s:.*)/ & ~/(?s:.*)({some})(?s:.*)/"
-
-
-def _regex(text: str) -> str:
-    return _RESERVED.sub(lambda found: rf"\x{{{ord(found[0]):x}}}", text)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False) if text else ""

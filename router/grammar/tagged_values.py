@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from router.grammar.call_terms import ANY, quoted, regex
 from router.grammar.json_schema import json_in_lark, target_of
+from router.grammar.lark_terms import ANY, quoted, regex
 from router.grammar.limits import MAX_GRAMMAR_BYTES, check_at_most, refuse
 from router.grammar.separate_values import WORDS, by_itself, properties_of
+from router.tools.family_words import PARAMETER, PARAMETER_END
 
-_END = "</parameter>"
 TEXT_RULES = (
     "raw_text[lazy]: RAW_TEXT",
-    f"RAW_TEXT: /{ANY}{regex(_END)}/",
-    r"PARAMETER: /<parameter=[A-Za-z0-9_.\-]{1,64}>\n/",
+    f"RAW_TEXT: /{ANY}{regex(PARAMETER_END)}/",
+    rf"PARAMETER: /{PARAMETER}[A-Za-z0-9_.\-]{{1,64}}>\n/",
 )
 _ANYTHING = r'(PARAMETER raw_text "\n")*'
 MAX_NAME_CHARS = 256
@@ -43,7 +43,7 @@ def tagged_parameters(
 def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: str) -> str:
     if ">" in name or len(name) > MAX_NAME_CHARS:
         refuse(f"{param}: the name {name[:80]!r} cannot stand in a tag", param)
-    opening, closing = quoted(f"<parameter={name}>\n"), quoted(f"\n{_END}\n")
+    opening, closing = quoted(f"{PARAMETER}{name}>\n"), quoted(f"\n{PARAMETER_END}\n")
     schema = root["properties"][name]
     if kinds and "string" not in kinds:
         value = json_in_lark(by_itself(schema, root), param=param)
@@ -63,7 +63,7 @@ def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: st
 def _is_kept(text: str, kinds: frozenset[str]) -> bool:
     """It is read as itself."""
     is_null = "null" in kinds and text.strip().lower() in ("null", "none")
-    return _END not in text and text != "" and not is_null
+    return PARAMETER_END not in text and text != "" and not is_null
 
 
 def _takes_any_text(schema: Any, root: dict[str, Any], seen: set[int]) -> bool:

@@ -6,18 +6,15 @@ not. The form itself is compiled as it is, as a grammar beside that of the thoug
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from cluster.grammar import Grammar, GrammarKind
-from router.grammar.call_terms import Terms
+from cluster.grammar import Grammar, GrammarKind, parts_of, whole_of
+from router.grammar.lark_terms import SPACES, SPACES_RULE, Terms
 from router.grammar.limits import check_size
+from router.tools.thoughts import ThoughtFormat
 
 _FORM = "form"
-_SPACES = "WS: /[ \\t\\n\\r]{0,8}/"
 
 
 class FormsByPrompt(NamedTuple):
@@ -30,23 +27,18 @@ class FormsByPrompt(NamedTuple):
 
 
 def after_thought(
-    form: Grammar, thoughts: tuple[str, str], special: Mapping[str, int]
+    form: Grammar, thoughts: ThoughtFormat, special: Mapping[str, int]
 ) -> FormsByPrompt:
-    """`thoughts`: the words around one; `special`: ids of those that are special tokens. Raises
-    InvalidRequest for a form that is too long with it."""
-    begin, end = thoughts
+    """`special`: ids of those words of `thoughts` that are special tokens. Raises InvalidRequest
+    for a form that is too long with it."""
     terms = Terms(special)
-    rules = [_SPACES, *terms.up_to(end, "thought")]
-    maybe = f"start: ({terms.word(begin)} thought WS)? @{_FORM}"
-    must = f"start: thought WS @{_FORM}"
+    rules = [SPACES_RULE, *terms.up_to(thoughts.end, "thought")]
+    maybe = f"start: ({terms.word(thoughts.begin)} thought {SPACES})? @{_FORM}"
+    must = f"start: thought {SPACES} @{_FORM}"
     return FormsByPrompt(_beside(form, [maybe, *rules]), _beside(form, [must, *rules]), form)
 
 
 def _beside(form: Grammar, rules: list[str]) -> Grammar:
-    inner: dict[str, Any] = {"lark_grammar": form.text}
-    if form.text.startswith("{"):
-        (inner,) = msgspec.json.decode(form.text)["grammars"]
-    grammars = [{"lark_grammar": "\n".join(rules)}, {**inner, "name": _FORM}]
-    param = form.param or _FORM
-    text = check_size(json.dumps({"grammars": grammars}, ensure_ascii=False), param)
-    return Grammar(text, GrammarKind.LARK, form.param)
+    (inner,) = parts_of(form)
+    whole = whole_of([{"lark_grammar": "\n".join(rules)}, {**inner, "name": _FORM}])
+    return Grammar(check_size(whole, form.param or _FORM), GrammarKind.LARK, form.param)

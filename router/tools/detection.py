@@ -6,6 +6,15 @@ from collections.abc import Mapping
 
 import msgspec
 
+from router.tools.family_words import (
+    CALLS_BEGIN,
+    FUNCTION,
+    FUNCTION_CALL,
+    PYTHON_START,
+    PYTHON_TAG,
+    TOOL_CALL,
+    TOOL_CALLS,
+)
 from router.tools.formats import (
     DEEPSEEK_V3,
     FORMATS,
@@ -24,13 +33,13 @@ _SIGNS: tuple[tuple[str, ToolFormat | None], ...] = (
     ("<arg_key>", None),  # GLM-4.5: a name and tags of keys and values in <tool_call>
     ("<seed:tool_call>", None),  # Seed-OSS: words of its own around <function=
     ("func_name1(params_name1", PYTHONIC),
-    ("<|python_start|>", None),  # Llama 4, whose own template asks for JSON behind that word
-    ("[TOOL_CALLS]", MISTRAL),
-    ("<｜tool▁calls▁begin｜>", DEEPSEEK_V3),
-    ("<start_function_call>", GEMMA),
-    ("<function=", QWEN3_CODER),
-    ("<tool_call>", HERMES),
-    ("<|python_tag|>", LLAMA3_JSON),
+    (PYTHON_START, None),  # Llama 4, whose own template asks for JSON behind that word
+    (TOOL_CALLS, MISTRAL),
+    (CALLS_BEGIN, DEEPSEEK_V3),
+    (FUNCTION_CALL, GEMMA),
+    (FUNCTION, QWEN3_CODER),
+    (TOOL_CALL, HERMES),
+    (PYTHON_TAG, LLAMA3_JSON),
     ("Environment: ipython", LLAMA3_JSON),
 )
 """The first that stands in a template counts: a Coder's has `<tool_call>` as well. None: words that

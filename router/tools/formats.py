@@ -18,6 +18,27 @@ from dataclasses import dataclass
 
 from cluster.identity import UniqueHex
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
+from router.tools.family_words import (
+    ARGS,
+    CALL_BEGIN,
+    CALL_END,
+    CALLS_BEGIN,
+    CALLS_END,
+    ESCAPE,
+    FENCE,
+    FENCE_END,
+    FENCED,
+    FUNCTION,
+    FUNCTION_CALL,
+    FUNCTION_CALL_END,
+    PYTHON_END,
+    PYTHON_START,
+    PYTHON_TAG,
+    SEPARATOR,
+    TOOL_CALL,
+    TOOL_CALL_END,
+    TOOL_CALLS,
+)
 from router.tools.gemma_calls import read_gemma_call
 from router.tools.json_calls import read_arguments, read_call_object, read_named_call
 from router.tools.piece_reader import Malformed, PieceReader, Steps
@@ -46,6 +67,12 @@ class ToolFormat:
     """Its template takes ids of nine letters and digits alone."""
 
     @property
+    def trigger(self) -> str:
+        """The marker with which a grammar has sections begin; of bare families it may be left out
+        at the beginning of an answer."""
+        return next(iter(self.sections))
+
+    @property
     def words(self) -> frozenset[str]:
         """All that marks something."""
         return frozenset((*self.sections, *self.inner))
@@ -54,16 +81,16 @@ class ToolFormat:
 def _tool_call(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     """What stands in `<tool_call>` is JSON, or a function with tags."""
     yield from reader.spaces()
-    if (yield from reader.continues("<function=")):
+    if (yield from reader.continues(FUNCTION)):
         yield from read_function(reader, call, kinds)
     else:
         yield from read_call_object(reader, call)
-    yield from _closing(reader, "</tool_call>")
+    yield from _closing(reader, TOOL_CALL_END)
 
 
 def _function(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from read_function(reader, call, kinds)
-    yield from _closing(reader, "</tool_call>")
+    yield from _closing(reader, TOOL_CALL_END)
 
 
 def _llama_json(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
@@ -83,7 +110,7 @@ def _llama_json(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[No
 def _python_list(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from reader.expect("[")
     yield from read_call_list(reader, call)
-    yield from _closing(reader, "<|python_end|>")
+    yield from _closing(reader, PYTHON_END)
 
 
 def _python_start(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
@@ -95,7 +122,7 @@ def _mistral(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]
     """Up to version 7 a list of objects, from 11 on a name, maybe an id, and an object."""
     yield from reader.spaces()
     if (yield from reader.peek()) != "[":
-        yield from read_named_call(reader, call, ("[ARGS]",))
+        yield from read_named_call(reader, call, (ARGS,))
         return
     reader.skip()
     yield from reader.spaces()
@@ -110,14 +137,9 @@ def _mistral(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]
     yield from _closing(reader, "]")
 
 
-_CALLS_END = "<｜tool▁calls▁end｜>"
-_CALL_BEGIN, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
-_SEPARATOR = "<｜tool▁sep｜>"
-
-
 def _deepseek_list(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from reader.spaces()
-    yield from reader.expect(_CALL_BEGIN)
+    yield from reader.expect(CALL_BEGIN)
     yield from _deepseek(reader, call, kinds)
 
 
@@ -126,34 +148,34 @@ def _deepseek(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None
     yield from _deepseek_call(reader, call)
     while True:
         call.mark()
-        yield from _closing(reader, _CALL_END)
+        yield from _closing(reader, CALL_END)
         yield from reader.spaces()
-        if not (yield from reader.continues(_CALL_BEGIN)):
+        if not (yield from reader.continues(CALL_BEGIN)):
             break
-        call.mark(_CALL_BEGIN)
+        call.mark(CALL_BEGIN)
         yield from _deepseek_call(reader, call)
-    yield from _closing(reader, _CALLS_END)
+    yield from _closing(reader, CALLS_END)
 
 
 def _deepseek_call(reader: PieceReader, call: CallTeller) -> Steps[None]:
-    head = yield from reader.until(_SEPARATOR, max_chars=MAX_NAME_CHARS)
-    is_fenced = head.strip() == "function"
+    head = yield from reader.until(SEPARATOR, max_chars=MAX_NAME_CHARS)
+    is_fenced = head.strip() == FENCED
     if is_fenced:
         head = yield from reader.until("\n", max_chars=MAX_NAME_CHARS)
         yield from reader.spaces()
-        yield from reader.expect("```json")
+        yield from reader.expect(FENCE)
     yield from reader.spaces()
     if (yield from reader.peek()) != "{":
         raise Malformed
     call.begin(head.strip())
     yield from read_arguments(reader, call)
     if is_fenced:
-        yield from _closing(reader, "```")
+        yield from _closing(reader, FENCE_END)
 
 
 def _gemma(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
     yield from read_gemma_call(reader, call)
-    yield from _closing(reader, "<end_function_call>")
+    yield from _closing(reader, FUNCTION_CALL_END)
 
 
 def _closing(reader: PieceReader, word: str) -> Steps[None]:
@@ -163,42 +185,42 @@ def _closing(reader: PieceReader, word: str) -> Steps[None]:
 
 
 HERMES = ToolFormat(
-    name="hermes", sections={"<tool_call>": _tool_call}, bare={}, inner=("</tool_call>",)
+    name="hermes", sections={TOOL_CALL: _tool_call}, bare={}, inner=(TOOL_CALL_END,)
 )
 QWEN3_CODER = ToolFormat(
     name="qwen3_coder",
-    sections={"<tool_call>": _tool_call, "<function=": _function},
+    sections={TOOL_CALL: _tool_call, FUNCTION: _function},
     bare={},
-    inner=("</tool_call>",),
+    inner=(TOOL_CALL_END,),
     types_values=True,
 )
 LLAMA3_JSON = ToolFormat(
-    name="llama3_json", sections={"<|python_tag|>": _llama_json}, bare={"{": _llama_json}
+    name="llama3_json", sections={PYTHON_TAG: _llama_json}, bare={"{": _llama_json}
 )
 PYTHONIC = ToolFormat(
     name="pythonic",
-    sections={"<|python_start|>": _python_start},
+    sections={PYTHON_START: _python_start},
     bare={"[": _python_list},
-    inner=("<|python_end|>",),
+    inner=(PYTHON_END,),
 )
 MISTRAL = ToolFormat(
     name="mistral",
-    sections={"[TOOL_CALLS]": _mistral},
+    sections={TOOL_CALLS: _mistral},
     bare={},
-    inner=("[ARGS]",),
+    inner=(ARGS,),
     short_ids=True,
 )
 DEEPSEEK_V3 = ToolFormat(
     name="deepseek_v3",
-    sections={"<｜tool▁calls▁begin｜>": _deepseek_list, _CALL_BEGIN: _deepseek},
+    sections={CALLS_BEGIN: _deepseek_list, CALL_BEGIN: _deepseek},
     bare={},
-    inner=(_SEPARATOR, _CALL_END, _CALLS_END),
+    inner=(SEPARATOR, CALL_END, CALLS_END),
 )
 GEMMA = ToolFormat(
     name="gemma",
-    sections={"<start_function_call>": _gemma},
+    sections={FUNCTION_CALL: _gemma},
     bare={},
-    inner=("<escape>", "<end_function_call>"),
+    inner=(ESCAPE, FUNCTION_CALL_END),
 )
 FORMATS = {
     each.name: each

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
+from router.tools.family_words import ESCAPE
 from router.tools.json_text import MAX_DEPTH, json_dumped, json_loaded
 from router.tools.piece_reader import Malformed, PieceReader, Steps
 
-QUOTE = "<escape>"
 MAX_KEY_CHARS = 256
 MAX_TEXT_CHARS = 1 << 24
 MAX_BARE_CHARS = 4096
@@ -63,8 +63,8 @@ def _is_closed(
 
 
 def _key(reader: PieceReader) -> Steps[str]:
-    if (yield from reader.continues(QUOTE)):
-        return (yield from reader.until(QUOTE, max_chars=MAX_KEY_CHARS))
+    if (yield from reader.continues(ESCAPE)):
+        return (yield from reader.until(ESCAPE, max_chars=MAX_KEY_CHARS))
     return (yield from _run(reader, _KEY, MAX_KEY_CHARS))
 
 
@@ -79,8 +79,8 @@ def _value(reader: PieceReader, call: CallTeller, depth: int) -> Steps[None]:
     elif char == "[":
         reader.skip()
         yield from _rest_of_list(reader, call, depth + 1)
-    elif (yield from reader.continues(QUOTE)):
-        text = yield from reader.until(QUOTE, max_chars=MAX_TEXT_CHARS)
+    elif (yield from reader.continues(ESCAPE)):
+        text = yield from reader.until(ESCAPE, max_chars=MAX_TEXT_CHARS)
         call.arguments(json_dumped(text))
     else:
         text = (yield from _run(reader, _BARE, MAX_BARE_CHARS)).strip()

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from router.tools.call_teller import MAX_NAME_CHARS, CallTeller
+from router.tools.family_words import FUNCTION_END, PARAMETER, PARAMETER_END
 from router.tools.json_text import json_dumped, json_loaded
 from router.tools.piece_reader import Malformed, PieceReader, Steps
 
@@ -30,11 +31,11 @@ def read_function(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[
     opening = "{"
     while True:
         yield from reader.spaces()
-        if (yield from reader.continues("</function>")):
+        if (yield from reader.continues(FUNCTION_END)):
             break
-        yield from reader.expect("<parameter=")
+        yield from reader.expect(PARAMETER)
         key = yield from reader.until(">", max_chars=MAX_KEY_CHARS)
-        text = yield from reader.until("</parameter>", max_chars=MAX_VALUE_CHARS)
+        text = yield from reader.until(PARAMETER_END, max_chars=MAX_VALUE_CHARS)
         value = typed_value(_without_line_breaks(text), of_tool.get(key, frozenset()))
         call.arguments(f"{opening}{json_dumped(key)}: {json_dumped(value)}")
         opening = ", "

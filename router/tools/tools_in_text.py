@@ -15,6 +15,7 @@ from typing import Any
 
 from cluster.errors import InvalidRequest
 from router.text.tokenizer import ChatTemplate
+from router.tools.family_words import TOOL_CALL, TOOL_CALL_END
 
 TOLD = """\
 You may call functions. Each line between <tools> and </tools> describes one of them as JSON.
@@ -26,7 +27,7 @@ To call a function, write its name and arguments as a JSON object in <tool_call>
 {{"name": "a name from above", "arguments": {{"a parameter": "its value"}}}}
 </tool_call>
 Use such tags once for each call. What a call gave is then told in <tool_response> tags."""
-CALL = "<tool_call>\n{call}\n</tool_call>"
+CALL = f"{TOOL_CALL}\n{{call}}\n{TOOL_CALL_END}"
 RESULT = "<tool_response>\n{content}\n</tool_response>"
 _BESIDE = frozenset({"tool_calls", "tool_call_id", "name"})
 _PROBE = "a word of the system"

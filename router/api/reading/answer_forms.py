@@ -23,6 +23,5 @@ def forms_of(
         return FormsByPrompt(called.plain, called.in_thought)
     answer = FormsByPrompt(form)
     if form is not None and thoughts is not None and thinks_first(request):
-        words = thoughts.begin, thoughts.end
-        answer = after_thought(form, words, model.manners.special)
+        answer = after_thought(form, thoughts, model.manners.special)
     return answer if called is None else call_or_form(called, answer)

@@ -16,8 +16,7 @@ from router.api.reading.tool_schema import FunctionDefinition, NamedChoice
 from router.api.reading.tools import offered
 from router.front.served_model import ServedModel
 from router.grammar.call_grammar import CallGrammars, CallWish, call_grammars
-from router.grammar.call_syntax import BARE_FAMILIES, Function
-from router.tools.detection import Manners
+from router.grammar.call_syntax import Function
 
 _WORDS = ("title", "description", "examples", "$comment")
 """For readers: a grammar has no room for them."""
@@ -47,7 +46,7 @@ def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None
         return None
     manners = model.manners
     assert manners.tools is not None, "a model that is offered tools calls them in some way"
-    if has_form(request) and not must_call(request) and manners.tools.name in BARE_FAMILIES:
+    if has_form(request) and not must_call(request) and manners.tools.bare:
         raise InvalidRequest(
             f"{model.name} begins calls as JSON, or a list, begins: response_format and "
             "structured_outputs leave no room for them; leave tools out, or send a tool_choice of "
@@ -62,19 +61,14 @@ def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None
         )
     return call_grammars(
         CallWish(
-            family=manners.tools.name,
+            tools=manners.tools,
             functions=_functions(request, functions, name, follows=must_call(request)),
             must_call=calls,
             only_one=name is not None or request.parallel_tool_calls is False,
             special=manners.special,
-            thoughts=_thoughts(manners),
+            thoughts=manners.thoughts,
         )
     )
-
-
-def _thoughts(manners: Manners) -> tuple[str, str] | None:
-    thoughts = manners.thoughts
-    return None if thoughts is None else (thoughts.begin, thoughts.end)
 
 
 def _functions(

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI, pydantic_function_tool
 from pydantic import BaseModel
 
 from cluster.grammar import Grammar, GrammarKind
-from router.grammar.call_syntax import BARE_FAMILIES
+from router.tools.formats import FORMATS
 from tests.router.api.test_chats_with_tools import ASK, CALL, TWO_CALLS, WEATHER
 from tests.router.api.test_openai_client import client_of
 from tests.router.front_fakes import MODEL, Front, running_front, says, tool_model
@@ -199,7 +199,7 @@ async def test_beside_a_form_an_answer_keeps_to_that_or_calls(family: str) -> No
         assert accepts(grammar, CALL) and not accepts(grammar, CALL + CITY)
 
 
-@pytest.mark.parametrize("family", sorted(BARE_FAMILIES))
+@pytest.mark.parametrize("family", [each.name for each in FORMATS.values() if each.bare])
 async def test_where_calls_begin_as_forms_do_one_of_both_has_to_be_chosen(family: str) -> None:
     wishes: Any = {"model": MODEL, "messages": ASK, "tools": [WEATHER], "response_format": TRIP}
     async with asking(CITY, family) as (client, front):

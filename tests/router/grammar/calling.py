@@ -102,12 +102,12 @@ def grammars(
 ) -> CallGrammars:
     return call_grammars(
         CallWish(
-            family=family,
+            tools=FORMATS[family],
             functions=functions(schemas),
             must_call=must_call,
             only_one=only_one,
             special=special or {},
-            thoughts=(THOUGHTS.begin, THOUGHTS.end) if thinks else None,
+            thoughts=THOUGHTS if thinks else None,
         )
     )
 

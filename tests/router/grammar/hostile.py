@@ -6,8 +6,7 @@ from collections.abc import Callable
 from string import ascii_lowercase
 from typing import Any
 
-from cluster.grammar import Grammar, GrammarKind
-from cluster.models.text.grammars import json_grammar_text
+from cluster.grammar import Grammar, GrammarKind, whole_of
 from router.grammar.json_schema import schema_grammar
 from router.grammar.lark import choice_grammar, lark_grammar, regex_grammar
 from router.grammar.structural_tag import structural_tag_grammar
@@ -111,7 +110,8 @@ def past_the_checks() -> dict[str, Grammar]:
         "anyOf of 3,000",
     )
     found = {
-        name: Grammar(json_grammar_text(SCHEMAS[name]), GrammarKind.JSON_SCHEMA) for name in kept
+        name: Grammar(whole_of([{"json_schema": SCHEMAS[name]}]), GrammarKind.JSON_SCHEMA)
+        for name in kept
     }
     chained = LARK["a chain of 3,000 rules"]
     return found | {"rules": Grammar(chained, GrammarKind.LARK)}

@@ -148,7 +148,7 @@ def test_a_trigger_is_spelled_once_and_too_long_ones_are_refused_before_any_rule
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spelled: list[str] = []
-    monkeypatch.setattr(structural_tag, "_regex", lambda text: spelled.append(text) or text)
+    monkeypatch.setattr(structural_tag, "regex", lambda text: spelled.append(text) or text)
     triggers = [f"{i:02}" for i in range(16)]
     structures = [{"begin": trigger, "schema": True, "end": ""} for trigger in triggers]
     structural_tag_grammar({"triggers": triggers, "structures": structures}, param="tag")

@@ -14,6 +14,7 @@ from router.grammar.lark import choice_grammar, choices_in, lark_grammar, regex_
 from router.grammar.spelled import SpecialTexts
 from router.grammar.structural_tag import structural_tag_grammar
 from router.grammar.thought_first import after_thought
+from router.tools.thoughts import ThoughtFormat
 from tests.router.grammar.matching import tokenizer
 from tests.router.grammar.walking import answer_of
 
@@ -56,7 +57,7 @@ def test_as_it_is_the_library_fails_there() -> None:
 
 
 def test_one_after_a_thought_is_followed_too() -> None:
-    made = after_thought(GRAMMARS["a schema"], ("<think>", "</think>"), {})
+    made = after_thought(GRAMMARS["a schema"], ThoughtFormat("<think>", "</think>"), {})
     assert made.in_thought is not None
     matcher = compiled(tokenizer(), SPECIAL.spelled(made.in_thought))
     assert matcher.consume_tokens(tokenizer().tokenize_str("Hm</think>"))

@@ -19,7 +19,6 @@ from tests.router.grammar.matching import accepts
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 TAG = {"triggers": ["<f"], "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}]}
-WORDS = (THOUGHTS.begin, THOUGHTS.end)
 FORMS: dict[str, tuple[Grammar, str, str]] = {
     "a schema": (schema_grammar(SCHEMA, param="s"), '{"a": 1}', '{"a": "x"}'),
     "any object": (json_object_grammar(param="s"), '{"b": []}', "[]"),
@@ -36,7 +35,7 @@ THOUGHT = 'Hm {"a": <think> (\n\n'
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_is_kept_to_after_a_thought_and_without_one(name: str) -> None:
     form, right, wrong = FORMS[name]
-    made = after_thought(form, WORDS, {})
+    made = after_thought(form, THOUGHTS, {})
     assert made.plain is not None and made.in_thought is not None and made.within is form
     for before in ("", f"<think>{THOUGHT}</think>\n\n"):
         assert accepts(made.plain, before + right) and not accepts(made.plain, before + wrong)
@@ -48,7 +47,7 @@ def test_a_form_is_kept_to_after_a_thought_and_without_one(name: str) -> None:
 
 def test_words_that_are_special_tokens_are_those_tokens() -> None:
     vocabulary, ids = special_vocabulary("hermes")
-    made = after_thought(FORMS["a schema"][0], WORDS, ids)
+    made = after_thought(FORMS["a schema"][0], THOUGHTS, ids)
     assert made.plain is not None and made.in_thought is not None
     begun = [ids["<think>"], *vocabulary.tokenize_str("Hm"), ids["</think>"]]
     form = vocabulary.tokenize_str('{"a": 1}')
@@ -58,10 +57,10 @@ def test_words_that_are_special_tokens_are_those_tokens() -> None:
 
 
 def test_the_param_of_a_form_is_kept_and_one_that_is_too_long_with_a_thought_is_refused() -> None:
-    made = after_thought(FORMS["a choice"][0], WORDS, {})
+    made = after_thought(FORMS["a choice"][0], THOUGHTS, {})
     assert made.plain is not None and made.plain.param == "s"
     large = choice_grammar(["x" * 1000 + str(Random(i).random()) for i in range(31)], param="s")
     with pytest.raises(InvalidRequest, match="bytes") as refused:
-        after_thought(choice_grammar([json.dumps("\n" * 1000)] * 8, param="s"), WORDS, {})
+        after_thought(choice_grammar([json.dumps("\n" * 1000)] * 8, param="s"), THOUGHTS, {})
     assert refused.value.param == "s"
-    assert after_thought(large, WORDS, {}).plain is not None
+    assert after_thought(large, THOUGHTS, {}).plain is not None

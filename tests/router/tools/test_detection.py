@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 
 from cluster.common_options import TOOL_FORMATS
+from router.tools import detection
 from router.tools.detection import Manners, manners_of
 from router.tools.formats import FORMATS
 
 
 def test_the_options_words_are_the_formats() -> None:
     assert ("auto", "none", *FORMATS) == TOOL_FORMATS
+
+
+def test_every_format_has_a_sign_by_which_a_template_is_known() -> None:
+    assert {found.name for _, found in detection._SIGNS if found is not None} == set(FORMATS)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from llguidance import LLTokenizer
 
 from cluster.block_hash import cache_root
 from cluster.engine_options import EngineOptions
-from cluster.grammar import Grammar, GrammarKind
+from cluster.grammar import Grammar, GrammarKind, whole_of
 from cluster.kv_shape import KvShape
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.text.grammars import json_grammar_text, load_grammar_tokenizer
+from cluster.models.text.grammars import load_grammar_tokenizer
 from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest, PrefillMode
@@ -60,7 +60,7 @@ def bias() -> dict[int, float]:
 
 def schema_grammar(schema: object) -> Grammar:
     """As the router makes it of a schema with nothing to change."""
-    return Grammar(json_grammar_text(schema), GrammarKind.JSON_SCHEMA)
+    return Grammar(whole_of([{"json_schema": schema}]), GrammarKind.JSON_SCHEMA)
 
 
 def replica(num_blocks: int = 256) -> Replica:

@@ -1,4 +1,4 @@
-"""What grammars of calls are written with: a family's words, and text without them.
+"""What grammars in Lark are written with: words, text without them, and text up to one.
 
 A word that is a special token of the vocabulary is that token: spelled out by others it is another
 thing to the model, though not to who reads the text. So free text has no word in either way.
@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 
 _RESERVED = re.compile(r"([.^$*+?()\[\]{}\\|/&~\-<>\"#\s])")
 ANY = r"(?s:.*)"
+SPACES = "WS"
+"""A term where SPACES_RULE is among the rules: a little white space, or none."""
+SPACES_RULE = f"{SPACES}: /[ \\t\\n\\r]{{0,8}}/"
 
 
 def quoted(text: str) -> str:
@@ -26,10 +29,22 @@ def regex(text: str) -> str:
 
 def without(words: Sequence[str]) -> str:
     """An expression: text in which none of the words is."""
-    if not words:
+    return without_any([regex(word) for word in words])
+
+
+def without_any(regexes: Sequence[str]) -> str:
+    """The same, of what `regex` has made of words."""
+    if not regexes:
         return f"/{ANY}/"
-    some = "|".join(map(regex, words))
-    return f"/{ANY}/ & ~/{ANY}({some}){ANY}/"
+    return f"/{ANY}/ & ~/{ANY}({'|'.join(regexes)}){ANY}/"
+
+
+def up_to_any(expression: str, name: str, others: Sequence[str] = (), and_: str = "") -> list[str]:
+    """Rules: `name` is any text up to the first that matches, with it, and without `others`, as
+    `regex` makes them. `and_`: an expression that it must match as well."""
+    upper, more = name.upper(), f" & {and_}" if and_ else ""
+    before = f" & {without_any(others)}" if others else ""
+    return [f"{name}[lazy]: {upper}", f"{upper}: /{ANY}{expression}/{before}{more}"]
 
 
 class Terms:
@@ -52,14 +67,10 @@ class Terms:
     ) -> list[str]:
         """Rules: `name` is any text up to the word's first, with it, and without `others`.
         `and_`: an expression that the text before it must match as well."""
+        if not self.has(word):
+            return up_to_any(regex(word), name, [regex(other) for other in others], and_)
         upper, more = name.upper(), f" & {and_}" if and_ else ""
-        if self.has(word):
-            return [
-                f"{name}: {upper} {self.word(word)}",
-                f"{upper}: {without([word, *others])}{more}",
-            ]
-        before = f" & {without(others)}" if others else ""
         return [
-            f"{name}[lazy]: {upper}",
-            f"{upper}: /{ANY}{regex(word)}/{before}{more}",
+            f"{name}: {upper} {self.word(word)}",
+            f"{upper}: {without([word, *others])}{more}",
         ]

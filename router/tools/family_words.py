@@ -1,0 +1,27 @@
+"""The words with which families of models mark calls, each written once: what reads them, what asks
+for them in a grammar, and what finds them in a template have them from here."""
+
+from __future__ import annotations
+
+TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
+"""Hermes's, and Qwen3-Coder's."""
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+"""Qwen3-Coder's, as the two before."""
+PYTHON_TAG = "<|python_tag|>"
+"""Of Llama's JSON."""
+PYTHON_START, PYTHON_END = "<|python_start|>", "<|python_end|>"
+"""Of Llama's lists of calls."""
+TOOL_CALLS, ARGS = "[TOOL_CALLS]", "[ARGS]"
+"""Mistral's."""
+CALLS_BEGIN, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+CALL_BEGIN, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
+SEPARATOR = "<｜tool▁sep｜>"
+"""DeepSeek's, as the four before."""
+FENCED = "function"
+"""What stands before it in V3, where V3.1 writes the name."""
+FENCE, FENCE_END = "```json", "```"
+"""Around V3's arguments."""
+FUNCTION_CALL, FUNCTION_CALL_END = "<start_function_call>", "<end_function_call>"
+ESCAPE = "<escape>"
+"""Around a text; FunctionGemma's, as the two before."""
