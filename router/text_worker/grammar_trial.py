@@ -32,15 +32,13 @@ from cluster.errors import (
     status_of,
 )
 from cluster.grammar import Grammar
-from cluster.models.text.grammars import compiled, in_short
+from cluster.models.text.grammars import MASK_BUDGET_S, compiled, in_short
 from router.text_worker.limits import TextLimits
 
 CPU_S = 0.2
 """On a core, so that a busy machine ends nobody."""
 WALL_S = 2.0
 """For what does not even compute; under the silence that a text worker may keep."""
-MASK_CPU_S = 0.05
-"""For one of the masks."""
 MEMORY = TextLimits(memory_bytes=512 << 20, cpu_s=1)
 STACK_BYTES = 1 << 20
 """Half of what any thread has that an engine compiles in or makes masks in: the library's own have
@@ -81,10 +79,10 @@ def try_here(tokenizer: LLTokenizer, grammar: Grammar) -> None:
         took_s = time.thread_time() - began_s
         if error := matcher.get_error():
             raise GrammarFailed(f"the {grammar.kind} cannot be followed: {in_short(error)}")
-        if took_s > MASK_CPU_S:
+        if took_s > MASK_BUDGET_S:
             raise GrammarFailed(
                 f"the {grammar.kind} is too slow: the mask of one token takes {took_s * 1e3:.0f} "
-                f"ms, allowed: {MASK_CPU_S * 1e3:.0f}; simplify it"
+                f"ms, allowed: {MASK_BUDGET_S * 1e3:.0f}; simplify it"
             )
         if not _take_a_token(matcher, bits[0], turn):
             return
