@@ -134,8 +134,10 @@ class ContainerRun:
                 return await self._new()
             except MissingConfiguration as missing:
                 reason = {"reason": "CreateContainerConfigError", "message": str(missing)}
-                self._say({"waiting": reason})
-                await self._unless_leaving(_AGAIN_S)
+            except Exception as error:  # of the runtime: it is told as one, and tried again
+                reason = {"reason": "CreateContainerError", "message": str(error)}
+            self._say({"waiting": reason})
+            await self._unless_leaving(_AGAIN_S)
         return None
 
     async def _back_off(self) -> None:

@@ -58,7 +58,7 @@ def told_of(asked: Asked, config_of: Callable[[str], dict[str, Any]]) -> Contain
     pod, own = spec["securityContext"], container["securityContext"]
     assert pod["runAsNonRoot"] and pod["seccompProfile"] == {"type": "RuntimeDefault"}
     assert own["capabilities"] == {"drop": ["ALL"]} and not own["allowPrivilegeEscalation"]
-    image = f"localhost/{container['image']}"
+    image = container["image"]
     config = config_of(image)
     variables = dict(word.split("=", 1) for word in config["Env"])
     program = Image(config["Entrypoint"], variables)
