@@ -98,12 +98,7 @@ class PooledPrompts:
             until, caller = request.limits.to_first_token, request.caller
             token_ids = await self._pipeline.encode(prompt, until, caller)
             num_tokens += len(token_ids)
-            if num_tokens > MAX_INPUT_TOKENS:
-                raise InvalidRequest(
-                    f"the first {index + 1} inputs have {num_tokens} tokens; allowed: "
-                    f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
-                    param="input",
-                )
+            check_input_tokens(index + 1, num_tokens)
             wish = PoolWish(pooling.kind.value, request.dimensions)
             prepared.append(_prepared(request, wish, adapter, index, token_ids))
         return prepared
@@ -208,6 +203,16 @@ def _together(values: Sequence[PooledValues]) -> Usage:
         completion_tokens=0,
         cached_tokens=sum(each.usage.cached_tokens for each in values),
     )
+
+
+def check_input_tokens(num_inputs: int, num_tokens: int) -> None:
+    """Raises InvalidRequest where the first inputs of a request have too many together."""
+    if num_tokens > MAX_INPUT_TOKENS:
+        raise InvalidRequest(
+            f"the first {num_inputs} inputs have {num_tokens} tokens; allowed: "
+            f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
+            param="input",
+        )
 
 
 def no_pooling(model: ServedModel) -> InvalidRequest:

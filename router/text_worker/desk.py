@@ -16,6 +16,7 @@ from router.api.reading.responses_reader import ResponsesReader
 from router.api.reading.score_reader import RerankReader, ScoreReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from router.front.pooled_prompts import check_input_tokens
 from router.front.prompt_encoding import encode_prompt
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
@@ -79,8 +80,13 @@ class TextDesk:
                 f"the request has {num_bytes} bytes beside its prompt, tools and prediction; "
                 f"allowed: {LARGE_BODY_BYTES}"
             )
-        prompts = tuple(_encoded(model, split, prompt) for prompt in split.prompts)
-        return ReadBody(split.rest, prompts, split.ignored)
+        prompts, num_tokens = list[TokenPrompt](), 0
+        for prompt in split.prompts:
+            prompts.append(_encoded(model, split, prompt))
+            num_tokens += len(prompts[-1].token_ids)
+            if door.is_pooled:
+                check_input_tokens(len(prompts), num_tokens)
+        return ReadBody(split.rest, tuple(prompts), split.ignored)
 
     def _with_limit(self, max_context_tokens: int) -> ServedModel:
         return replace(self._model, context_limit=lambda: max_context_tokens)
