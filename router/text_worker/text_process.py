@@ -212,7 +212,7 @@ async def _read_body(ids: Ids, payload: bytes) -> ReadBody:
         if start - rested_at > IDS_AT_ONCE:
             rested_at = start
             await asyncio.sleep(0)
-    return ReadBody(ids.rest, tuple(prompts), ids.ignored)
+    return ReadBody(ids.rest, tuple(prompts), ids.ignored, ids.num_chars)
 
 
 def _environ() -> dict[str, str]:

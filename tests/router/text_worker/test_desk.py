@@ -16,8 +16,9 @@ from router.front.pooled_prompts import MAX_INPUT_TOKENS
 from router.front.text_work import Door
 from router.grpc_front import pooled_reading
 from router.text_worker import desk as desk_module
+from router.text_worker.child import _ids
 from router.text_worker.desk import TextDesk
-from router.text_worker.messages import Ids
+from router.text_worker.messages import LENGTHS, Ids, to_router
 from router.text_worker.text_process import IDS_AT_ONCE, _read_body
 from tests.router.front_fakes import pooling_model
 
@@ -63,6 +64,22 @@ def test_tokens_of_texts_are_counted_while_they_are_made() -> None:
     with pytest.raises(InvalidRequest, match="the first 3 inputs have"):
         desk.read(Door.EMBEDDINGS, body, CONTEXT_TOKENS)
     assert len(made) == 3
+
+
+def test_texts_of_pairs_that_outgrow_their_body_are_told_before_they_are_encoded() -> None:
+    told: list[int] = []
+    scores = pooling_model(Pooling(kind=PoolingKind.YES_NO, answer_ids=(1, 2)))
+    desk = TextDesk(scores, on_more=told.append)
+    query, documents = "q" * 300, ["d"] * 300
+    body = msgspec.json.encode({"query": query, "documents": documents})
+    read = desk.read(Door.RERANK, body, CONTEXT_TOKENS)
+    assert told == [read.num_chars] and read.num_chars > 300 * 300
+    head, _payload = _ids(read)
+    ids = to_router(head[LENGTHS.size :])
+    assert isinstance(ids, Ids) and ids.num_chars == read.num_chars
+    plain = TextDesk(pooling_model(EMBEDS), on_more=told.append)
+    plain.read(Door.EMBEDDINGS, msgspec.json.encode({"input": ["x" * 100]}), CONTEXT_TOKENS)
+    assert len(told) == 1
 
 
 async def test_the_loop_rests_between_inputs_of_which_many_ids_become_lists() -> None:
