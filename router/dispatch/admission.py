@@ -193,7 +193,7 @@ class Admission:
     def _gives_way_to(self, newcomer: InLine) -> InLine | None:
         """Who leaves the line for it; None: there is room for all. Raises QueueFull where it would
         be itself, before anything is computed for it."""
-        if newcomer.asked.bill is not None or not self._is_full:
+        if newcomer.asked.is_let_in or not self._is_full:
             return None
         last = self._last_of_all(newcomer)
         assert isinstance(last, InLine)

@@ -54,6 +54,14 @@ class Asked(msgspec.Struct, eq=False, kw_only=True):
     """Of one that had a place before, and gave it up: it comes into the line whether that is full
     or not, and is not turned away at once."""
 
+    is_follower: bool = False
+    """Of one that another input of its request was let in with: likewise."""
+
+    @property
+    def is_let_in(self) -> bool:
+        """It may wait, however many do."""
+        return self.bill is not None or self.is_follower
+
     @property
     def is_promoted(self) -> bool:
         """True once it has waited so long that nobody of any class may delay it more."""

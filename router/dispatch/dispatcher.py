@@ -148,7 +148,7 @@ class Dispatcher:
         admission = self._lines.of(request)
         asked = asked_by(request, self._desk, self._estimates, admission.pricings)
         asked.bill = bill
-        if (arrival := self._decisions.arrival_of(request.request_id)) is not None:
+        if (arrival := request.arrival_in(self._decisions)) is not None:
             asked.arrival = arrival
         place = await admission.admit(asked)
         if arrival is not None:
@@ -189,8 +189,9 @@ class Dispatcher:
             decision = self._desk.decide(request, attempts.excluded, journey.part)
         except (ContextTooLong, NoWorker) as error:  # where it has been it was right
             raise attempts.last_error or error from None
-        decision.notes += journey.notes
-        self._decisions.record(decision)
+        decision.notes += (*_of_inputs(request), *journey.notes)
+        if not request.follows:
+            self._decisions.record(decision)
         if attempts.last_error is None:
             self._check_outlook(decision, request)
         journey.clock.dispatched()
@@ -279,3 +280,10 @@ class Dispatcher:
             trace.answered(decision, usage, timing, journey.choices.reasons)
         self._reception.over(journey.request)
         return Completed(usage, timing)
+
+
+def _of_inputs(request: RoutedRequest) -> tuple[str, ...]:
+    """In words, where there are several."""
+    if request.num_inputs == 1:
+        return ()
+    return (f"the first of {request.num_inputs} inputs; where the others went is not kept",)

@@ -96,6 +96,7 @@ def asked_by(
         deadline=request.limits.to_first_token,
         need=_need_of(request, estimates.completion_tokens, desk),
         prospect=Foresight(request, desk, estimates, pricings),
+        is_follower=bool(request.follows),
     )
 
 

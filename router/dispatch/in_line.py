@@ -51,7 +51,7 @@ class InLine(Ticket):
         if asked.deadline.remaining_s > wait_s + most_s:
             return None
         outlook = asked.prospect.outlook()
-        if asked.bill is None:
+        if not asked.is_let_in:
             check_wait(outlook, wait_s, asked.deadline)
         return outlook
 

@@ -56,10 +56,12 @@ class Reception:
         arrival = RequestArrival(
             request.request_id, request.tenant, request.priority, course=course
         )
-        self._decisions.came(arrival)
+        if not request.follows:
+            self._decisions.came(arrival)
         if request.trace is not None:
             request.trace.came(arrival, request.sampling, len(request.token_ids))
-        self._check(request.priority, self._lines.of(request).wait_s)
+        if not request.follows:
+            self._check(request.priority, self._lines.of(request).wait_s)
 
     def _check(self, priority: Priority, line_s: float) -> None:
         self._degradation.look(line_s)
@@ -73,7 +75,7 @@ class Reception:
             yield
         except BaseException as end:
             outcome = outcome_of(end)
-            self._ended(request.request_id, request.priority, end)
+            self._ended(request.follows or request.request_id, request.priority, end)
             self.over(request)
             raise
         finally:
@@ -91,6 +93,6 @@ class Reception:
 
     def over(self, request: RoutedRequest) -> None:
         """It has its answer, or none; what comes first counts."""
-        arrival = self._decisions.arrival_of(request.request_id)
+        arrival = request.arrival_in(self._decisions)
         if arrival is not None and arrival.course.ended_s is None:
             arrival.course.ended_s = request.limits.clock()

@@ -111,6 +111,10 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """None: it is not traced."""
     prediction: list[int] = []
     """What the client expects of the answer, from its beginning: workers may guess by it."""
+    num_inputs: int = 1
+    """Of the client's request: others than this one follow it."""
+    follows: str = ""
+    """The id of that input: no limit of newcomers holds for this one, and its way is not kept."""
     pool: PoolWish | None = None
     """None: tokens are wanted. Else `sampling.max_tokens` is 0, and a prefill worker answers."""
     adapter: Adapter | None = None

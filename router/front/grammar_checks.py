@@ -2,8 +2,12 @@
 the same one waits for nobody.
 
     check -> remembered: fine, or refused again
-          '-> tried out elsewhere, once for all who wait -> remembered, but where nobody knows
-                   '- the last of them leaves: given up
+          '-> tried out elsewhere -> the first verdict is everybody's, and is remembered
+                   |-> nobody knows: told to those of that address alone
+                   '-> the last of the address leaves: given up
+
+Each address that waits has a trial of its own in line, for there addresses take turns: none stands
+where another has put it, or is turned away for what another has in line.
 """
 
 from __future__ import annotations
@@ -26,9 +30,11 @@ _Key = tuple[GrammarKind, bytes]
 
 @dataclass(slots=True, eq=False)
 class _Trial:
-    """Somebody waits for it: there are no more of them than requests."""
+    """Of those at one address who wait: there are no more of them than requests."""
 
-    outcome: asyncio.Task[InvalidRequest | None]
+    work: asyncio.Task[InvalidRequest | None]
+    outcome: asyncio.Future[InvalidRequest | None]
+    """Of this trial, or of another address's where that was first."""
     num_waiting: int = 0
 
 
@@ -42,7 +48,8 @@ class GrammarChecks:
         self._unsupported: GrammarsUnsupported | None = None
         """Once known, of every grammar."""
         self._outcomes: OrderedDict[_Key, InvalidRequest | None] = OrderedDict()
-        self._trials: dict[_Key, _Trial] = {}
+        self._trials: dict[_Key, dict[str, _Trial]] = {}
+        """By grammar and address."""
 
     async def check(self, grammar: Grammar, caller: Caller) -> None:
         """Raises InvalidRequest, with the client's field, for one that cannot be followed; NotReady
@@ -57,7 +64,8 @@ class GrammarChecks:
         if key in self._outcomes:
             self._outcomes.move_to_end(key)
             return self._outcomes[key]
-        trial = self._trials.get(key) or self._begin(key, grammar, caller)
+        address = caller.address
+        trial = self._trials.get(key, {}).get(address) or self._begin(key, grammar, caller)
         trial.num_waiting += 1
         try:
             return await asyncio.shield(trial.outcome)
@@ -67,12 +75,14 @@ class GrammarChecks:
         finally:
             trial.num_waiting -= 1
             if not trial.num_waiting:
-                self._give_up(key, trial)
+                self._leave(key, address, trial)
+                trial.work.cancel()
 
     def _begin(self, key: _Key, grammar: Grammar, caller: Caller) -> _Trial:
-        trial = _Trial(asyncio.ensure_future(self._try(grammar, caller)))
-        trial.outcome.add_done_callback(lambda _: self._note(key, trial))
-        self._trials[key] = trial
+        outcome = asyncio.get_running_loop().create_future()
+        trial = _Trial(asyncio.ensure_future(self._try(grammar, caller)), outcome)
+        trial.work.add_done_callback(lambda _: self._note(key, caller.address, trial))
+        self._trials.setdefault(key, {})[caller.address] = trial
         return trial
 
     async def _try(self, grammar: Grammar, caller: Caller) -> InvalidRequest | None:
@@ -82,19 +92,33 @@ class GrammarChecks:
             return type(error)(error.message, param=error.param)  # without the frames of this one
         return None
 
-    def _give_up(self, key: _Key, trial: _Trial) -> None:
-        """Nobody waits any more: it leaves its line, if it is not over."""
-        if self._trials.get(key) is trial:
-            del self._trials[key]
-        trial.outcome.cancel()
+    def _leave(self, key: _Key, address: str, trial: _Trial) -> None:
+        """Nobody joins it any more. Idempotent."""
+        others = self._trials.get(key, {})
+        if others.get(address) is trial:
+            del others[address]
+            if not others:
+                del self._trials[key]
 
-    def _note(self, key: _Key, trial: _Trial) -> None:
+    def _note(self, key: _Key, address: str, trial: _Trial) -> None:
         """Before anybody who waits goes on."""
-        if self._trials.get(key) is trial:
-            del self._trials[key]
-        if trial.outcome.cancelled() or trial.outcome.exception() is not None:
+        work = trial.work
+        if not work.cancelled() and work.exception() is None:
+            self._decide(key, work.result())
+        self._leave(key, address, trial)
+        if trial.outcome.done():
             return
-        refusal = trial.outcome.result()
+        if work.cancelled():
+            trial.outcome.cancel()
+        elif (error := work.exception()) is not None and trial.num_waiting:
+            trial.outcome.set_exception(error)
+
+    def _decide(self, key: _Key, refusal: InvalidRequest | None) -> None:
+        """For all addresses; the trials of others leave their lines."""
+        for trial in self._trials.pop(key, {}).values():
+            if not trial.outcome.done():
+                trial.outcome.set_result(refusal)
+            trial.work.cancel()
         if isinstance(refusal, GrammarsUnsupported):
             self._unsupported = refusal
             return

@@ -1,9 +1,11 @@
 """Prompts of one request that become embeddings or scores, for HTTP and gRPC alike.
 
-    prompts -> prepare: tokens, limits -> several at a time: dispatcher -> values, in their order
+    prompts -> prepare: tokens -> limits, once for all -> several at a time: dispatcher -> values
 
-Each prompt is a request of its own to the dispatcher: it waits, is charged, counted, traced and
-tried again as all are. The first that fails ends the others; so does a client that leaves.
+What a key may have is reserved for all of them before the first is sent. Each is a request of its
+own to the dispatcher: it waits, is counted, traced and tried again as all are; but once the first
+is let in, so are the others, for a client that comes again would find the middle no further off.
+The first that fails ends the others; so does a client that leaves.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import msgspec
 
 from cluster.adapter import Adapter
-from cluster.errors import InternalError, InvalidRequest, SplitserveError
+from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveError
 from cluster.generation import Usage
 from cluster.models.pooling import Pooling
 from cluster.process.background import cancel
@@ -29,7 +32,6 @@ from router.front.prepared_generation import PreparedGeneration
 from router.front.refusals import internal_error
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
-from router.front.spending import reserved, settle
 from router.telemetry.request_trace import RequestTrace
 from router.tenants.tenant import ANYBODY, Tenant, combined_salt
 from router.text.stop_strings import StopStrings
@@ -71,6 +73,14 @@ class PooledValues(msgspec.Struct, frozen=True):
     usage: Usage
 
 
+@dataclass(slots=True)
+class _Spent:
+    """What the inputs of one request have come to."""
+
+    num_tokens: int = 0
+    last: Completed | None = None
+
+
 class PooledPrompts:
     """Of one router; holds no state of requests."""
 
@@ -88,24 +98,48 @@ class PooledPrompts:
             until, caller = request.limits.to_first_token, request.caller
             token_ids = await self._pipeline.encode(prompt, until, caller)
             num_tokens += len(token_ids)
-            if num_tokens > MAX_INPUT_TOKENS:
-                raise InvalidRequest(
-                    f"the first {index + 1} inputs have {num_tokens} tokens; allowed: "
-                    f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
-                    param="input",
-                )
+            check_input_tokens(index + 1, num_tokens)
             wish = PoolWish(pooling.kind.value, request.dimensions)
             prepared.append(_prepared(request, wish, adapter, index, token_ids))
         return prepared
 
     async def pooled(self, prepared: Sequence[PreparedGeneration]) -> list[PooledValues]:
         """Of each, in their order. Raises SplitserveError only; all have ended when it does."""
+        num_tokens = sum(len(each.routed.token_ids) for each in prepared)
+        log, spent = RequestLog(prepared[0].routed, num_tokens), _Spent()
+        log.accepted()
+        reservation = None
+        try:
+            if (account := prepared[0].account) is not None:
+                reservation = await account.reserve(num_tokens, 0)
+            values = await self._all(prepared, spent)
+            if len(values) == 1 and spent.last is not None:
+                log.completed(spent.last)
+            else:
+                log.completed_all(_together(values))
+            return values
+        except asyncio.CancelledError:
+            log.cancelled(0)
+            raise
+        except SplitserveError as error:
+            log.failed(error, 0)
+            raise
+        except Exception as cause:
+            log.crashed(0)
+            raise internal_error() from cause
+        finally:
+            if reservation is not None:
+                reservation.settle(spent.num_tokens, 0)
+
+    async def _all(
+        self, prepared: Sequence[PreparedGeneration], spent: _Spent
+    ) -> list[PooledValues]:
         if len(prepared) == 1:
-            return [await self._run(prepared[0])]
+            return [await self._run(prepared[0].routed, spent)]
         done: dict[int, PooledValues] = {}
         waiting = iter(enumerate(prepared))
         runs = [
-            asyncio.create_task(self._run_each(waiting, done))
+            asyncio.create_task(self._run_each(waiting, spent, done))
             for _ in range(min(MAX_AT_ONCE, len(prepared)))
         ]
         try:
@@ -130,34 +164,24 @@ class PooledPrompts:
     async def _run_each(
         self,
         waiting: Iterator[tuple[int, PreparedGeneration]],
+        spent: _Spent,
         done: dict[int, PooledValues],
     ) -> None:
         """One after the other, as long as there are any."""
         for index, prepared in waiting:
             await self._pipeline.share.breathe()
-            done[index] = await self._run(prepared)
+            done[index] = await self._run(prepared.routed, spent)
 
-    async def _run(self, prepared: PreparedGeneration) -> PooledValues:
-        log = RequestLog(prepared.routed)
-        log.accepted()
-        reservation, failure = None, None
+    async def _run(self, routed: RoutedRequest, spent: _Spent) -> PooledValues:
+        """A prompt counts whole once it is sent, and one that is refused not at all."""
+        spent.num_tokens += len(routed.token_ids)
         try:
-            reservation = await reserved(prepared)
-            pooled, end = await self._answer(prepared.routed)
-            log.completed(end)
-            return PooledValues(pooled, end.usage)
-        except asyncio.CancelledError:
-            log.cancelled(0)
+            pooled, end = await self._answer(routed)
+        except NotReady:
+            spent.num_tokens -= len(routed.token_ids)
             raise
-        except SplitserveError as error:
-            failure = error
-            log.failed(error, 0)
-            raise
-        except Exception as cause:
-            log.crashed(0)
-            raise internal_error() from cause
-        finally:
-            settle(reservation, prepared, 0, failure)
+        spent.last = end
+        return PooledValues(pooled, end.usage)
 
     async def _answer(self, routed: RoutedRequest) -> tuple[bytes, Completed]:
         pooled, end = None, None
@@ -170,6 +194,25 @@ class PooledPrompts:
         if pooled is None or end is None:
             raise InternalError("a prompt was not pooled, and no error was told")
         return pooled, end
+
+
+def _together(values: Sequence[PooledValues]) -> Usage:
+    """Of all of them."""
+    return Usage(
+        prompt_tokens=sum(each.usage.prompt_tokens for each in values),
+        completion_tokens=0,
+        cached_tokens=sum(each.usage.cached_tokens for each in values),
+    )
+
+
+def check_input_tokens(num_inputs: int, num_tokens: int) -> None:
+    """Raises InvalidRequest where the first inputs of a request have too many together."""
+    if num_tokens > MAX_INPUT_TOKENS:
+        raise InvalidRequest(
+            f"the first {num_inputs} inputs have {num_tokens} tokens; allowed: "
+            f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
+            param="input",
+        )
 
 
 def no_pooling(model: ServedModel) -> InvalidRequest:
@@ -216,9 +259,11 @@ def _prepared(
     index: int,
     token_ids: list[int],
 ) -> PreparedGeneration:
-    tenant, several = request.tenant, len(request.prompts) > 1
+    tenant, num_inputs = request.tenant, len(request.prompts)
     routed = RoutedRequest(
-        request_id=f"{request.request_id}-{index}" if several else request.request_id,
+        request_id=f"{request.request_id}-{index}" if num_inputs > 1 else request.request_id,
+        num_inputs=1 if index else num_inputs,
+        follows=f"{request.request_id}-0" if index else "",
         token_ids=token_ids,
         sampling=_NO_TOKENS,
         tenant=tenant.name,

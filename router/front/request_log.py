@@ -19,8 +19,10 @@ _MEASURED_MS = tuple(name for name in _TIMING if name.endswith("_ms"))
 class RequestLog:
     """The log of one request; the first ending that is called counts."""
 
-    def __init__(self, request: RoutedRequest) -> None:
+    def __init__(self, request: RoutedRequest, num_prompt_tokens: int | None = None) -> None:
+        """`num_prompt_tokens`: of all its inputs, where those that follow it have some."""
         self._request = request
+        self._num_prompt_tokens = num_prompt_tokens or len(request.token_ids)
         self._over = False
 
     def accepted(self) -> None:
@@ -28,9 +30,10 @@ class RequestLog:
         _log.info(
             "request accepted",
             request_id=self._request.request_id,
-            prompt_tokens=len(self._request.token_ids),
+            prompt_tokens=self._num_prompt_tokens,
             max_tokens=self._request.sampling.max_tokens,
             n=self._request.sampling.n,
+            **({"inputs": self._request.num_inputs} if self._request.num_inputs > 1 else {}),
         )
 
     def completed(self, end: Completed) -> None:
@@ -40,6 +43,10 @@ class RequestLog:
         for name in _MEASURED_MS:
             facts[name] = round(facts[name], 3)
         self._ended("completed", **facts)
+
+    def completed_all(self, usage: Usage) -> None:
+        """Every input is computed, for so much together."""
+        self._ended("completed", **dict(zip(_USAGE, _usage_values(usage), strict=True)))
 
     def cancelled(self, num_tokens: int) -> None:
         """The client left."""

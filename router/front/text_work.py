@@ -92,6 +92,8 @@ class ReadBody:
     prompts: tuple[TokenPrompt, ...]
     ignored: tuple[str, ...] = ()
     """As in SplitBody."""
+    num_chars: int = 0
+    """Of the texts that were made of it, and encoded: of pairs they may be many times the body."""
 
 
 class TextWork(Protocol):

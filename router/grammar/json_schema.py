@@ -269,17 +269,22 @@ class _Walk:
 
 
 def target_of(schema: Any, root: Any, found: dict[str, Any]) -> Any:
-    """Where its `$ref`s lead in `root`; None: nowhere. `found`: what was found in it before."""
-    for _ in range(MAX_DEPTH):
-        if not isinstance(schema, dict) or "$ref" not in schema:
-            return schema
+    """Where its `$ref`s lead in `root`; None: nowhere, or in a circle. `found`: where those that
+    were followed in it before lead in the end, so that each is followed once."""
+    passed: list[str] = []
+    while isinstance(schema, dict) and "$ref" in schema:
         target = schema["$ref"]
         if not isinstance(target, str):
-            return None
-        if target not in found:
-            found[target] = _at(root, target)
-        schema = found[target]
-    return None
+            schema = None
+        elif target in found:
+            schema = found[target]
+        else:
+            passed.append(target)
+            found[target] = None  # met again on this way, it leads in a circle
+            schema = _at(root, target)
+    for target in passed:
+        found[target] = schema
+    return schema
 
 
 def _at(root: Any, pointer: str) -> Any:

@@ -7,11 +7,12 @@ followed). Of a function that takes anything, any name and text may come.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from router.grammar.json_schema import json_in_lark, target_of
 from router.grammar.lark_terms import ANY, quoted, regex
-from router.grammar.limits import MAX_GRAMMAR_BYTES, check_at_most, refuse
+from router.grammar.limits import MAX_EXCLUSION_STEPS, MAX_GRAMMAR_BYTES, check_at_most, refuse
 from router.grammar.separate_values import WORDS, by_itself, properties_of
 from router.tools.family_words import PARAMETER, PARAMETER_END
 
@@ -31,16 +32,18 @@ def tagged_parameters(
     properties = properties_of(schema, param=param, where="parameters have tags")
     if properties is None:
         return [_ANYTHING]
+    texts = _Texts(schema, param)
     terms, num_bytes = list[str](), 0
     for each in properties:
-        term = _parameter(each.name, schema, kinds.get(each.name, frozenset()), param)
+        term = _parameter(each.name, texts, kinds.get(each.name, frozenset()))
         terms.append(term + ("" if each.is_required else "?"))
         num_bytes += len(term)  # each has the definitions that it may need: not all are written
         check_at_most(num_bytes, MAX_GRAMMAR_BYTES, "bytes of parameters", param)
     return terms
 
 
-def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: str) -> str:
+def _parameter(name: str, texts_of: _Texts, kinds: frozenset[str]) -> str:
+    root, param = texts_of.root, texts_of.param
     if ">" in name or len(name) > MAX_NAME_CHARS:
         refuse(f"{param}: the name {name[:80]!r} cannot stand in a tag", param)
     opening, closing = quoted(f"{PARAMETER}{name}>\n"), quoted(f"\n{PARAMETER_END}\n")
@@ -48,9 +51,9 @@ def _parameter(name: str, root: dict[str, Any], kinds: frozenset[str], param: st
     if kinds and "string" not in kinds:
         value = json_in_lark(by_itself(schema, root), param=param)
         return f"({opening} {value} {closing})"
-    if _takes_any_text(schema, root, set()):
+    if texts_of.takes_any(schema, set()):
         return f'({opening} raw_text "\\n")'
-    texts = [text for text in _texts_of(schema, root, set()) if _is_kept(text, kinds)]
+    texts = [text for text in texts_of.listed(schema, set()) if _is_kept(text, kinds)]
     if not texts:
         refuse(
             f"{param}: the property {name[:80]!r} is not supported where parameters have tags; "
@@ -66,34 +69,49 @@ def _is_kept(text: str, kinds: frozenset[str]) -> bool:
     return PARAMETER_END not in text and text != "" and not is_null
 
 
-def _takes_any_text(schema: Any, root: dict[str, Any], seen: set[int]) -> bool:
-    """`seen`: schemas that were asked before: each once, however often it is led to."""
-    schema = target_of(schema, root, {})
-    if schema is True:
-        return True
-    if not isinstance(schema, dict) or id(schema) in seen:
-        return False
-    seen.add(id(schema))
-    if schema.keys() - WORDS - {"type", "anyOf"}:
-        return False
-    types = schema.get("type", "string")
-    if "string" not in (types if isinstance(types, list) else [types]):
-        return False
-    branches = schema.get("anyOf")
-    return branches is None or any(_takes_any_text(each, root, seen) for each in branches)
+@dataclass(slots=True)
+class _Texts:
+    """What properties' schemas say of texts."""
 
+    root: dict[str, Any]
+    param: str
+    found: dict[str, Any] = field(default_factory=dict)
+    """By target of `$ref`."""
+    num_steps: int = 0
 
-def _texts_of(schema: Any, root: dict[str, Any], seen: set[int]) -> list[str]:
-    """The only ones that it takes, as far as it lists them."""
-    schema = target_of(schema, root, {})
-    if not isinstance(schema, dict) or id(schema) in seen:
+    def takes_any(self, schema: Any, seen: set[int]) -> bool:
+        """`seen`: schemas that were asked before: each once, however often it is led to."""
+        schema = self._target(schema)
+        if schema is True:
+            return True
+        if not isinstance(schema, dict) or id(schema) in seen:
+            return False
+        seen.add(id(schema))
+        if schema.keys() - WORDS - {"type", "anyOf"}:
+            return False
+        types = schema.get("type", "string")
+        if "string" not in (types if isinstance(types, list) else [types]):
+            return False
+        branches = schema.get("anyOf")
+        return branches is None or any(self.takes_any(each, seen) for each in branches)
+
+    def listed(self, schema: Any, seen: set[int]) -> list[str]:
+        """The only ones that it takes, as far as it lists them."""
+        schema = self._target(schema)
+        if not isinstance(schema, dict) or id(schema) in seen:
+            return []
+        seen.add(id(schema))
+        known = schema.keys() - WORDS - {"type"}
+        if known == {"enum"} and isinstance(schema["enum"], list):
+            return [each for each in schema["enum"] if isinstance(each, str)]
+        if known == {"const"}:
+            return [schema["const"]] if isinstance(schema["const"], str) else []
+        if known == {"anyOf"} and isinstance(schema["anyOf"], list):
+            return [text for each in schema["anyOf"] for text in self.listed(each, seen)]
         return []
-    seen.add(id(schema))
-    known = schema.keys() - WORDS - {"type"}
-    if known == {"enum"} and isinstance(schema["enum"], list):
-        return [each for each in schema["enum"] if isinstance(each, str)]
-    if known == {"const"}:
-        return [schema["const"]] if isinstance(schema["const"], str) else []
-    if known == {"anyOf"} and isinstance(schema["anyOf"], list):
-        return [text for each in schema["anyOf"] for text in _texts_of(each, root, seen)]
-    return []
+
+    def _target(self, schema: Any) -> Any:
+        """One more is looked at. Raises InvalidRequest for too many."""
+        self.num_steps += 1
+        check_at_most(self.num_steps, MAX_EXCLUSION_STEPS, "or more alternatives", self.param)
+        return target_of(schema, self.root, self.found)

@@ -11,7 +11,7 @@ from cluster.errors import InvalidRequest
 from protos import inference_pb2
 from router.front.generation_request import Prompt, TextPrompt, TokenPrompt
 from router.front.pairs import prompts_of_pairs
-from router.front.pooled_prompts import MAX_INPUTS, check_embeds
+from router.front.pooled_prompts import MAX_INPUTS, check_embeds, check_input_tokens
 from router.front.pooled_rest import PooledRest
 from router.front.prompt_encoding import check_num_tokens
 from router.front.served_model import ServedModel
@@ -36,6 +36,7 @@ def split_embed(model: ServedModel, raw: bytes) -> SplitBody:
             f"{num_inputs} embeddings have more than {MAX_VALUES} values; send fewer inputs",
             param="inputs",
         )
+    check_input_tokens(num_inputs, sum(len(each.tokens.ids) for each in message.inputs))
     rest = _rest(model, message)
     rest.dimensions = dimensions
     prompts = [_prompt(each, model) for each in message.inputs]

@@ -95,8 +95,10 @@ class DecisionLog:
         return self._arrivals.get(request_id)
 
     def ended(self, request_id: str, end: str, error: str) -> None:
-        """The request ended, not well: `end` is an error's code, or "cancelled"."""
-        if (arrival := self._arrivals.get(request_id)) is not None:
+        """The request ended, not well: `end` is an error's code, or "cancelled". Of several inputs
+        the first word counts."""
+        arrival = self._arrivals.get(request_id)
+        if arrival is not None and not arrival.end:
             arrival.ended(end, error)
 
     def record(self, decision: Decision) -> None:

@@ -55,7 +55,9 @@ def main() -> int:
             setup.card, setup.served_name, formats=formats, pooling=setup.pooling
         )
         model = replace(model, find_adapter=any_adapter, find_pooling_adapter=any_adapter)
-        desk = TextDesk(model, ignores_unknown=setup.ignores_unknown_fields)
+        desk = TextDesk(
+            model, ignores_unknown=setup.ignores_unknown_fields, on_more=setup.limits.hold_cpu
+        )
         trials = GrammarTrials(setup.card, model.tokenizer)
         link.sendall(pack(TextWorkerReady()))
         begin = _first(Begin, stream)
@@ -116,7 +118,8 @@ def _ids(done: ReadBody) -> tuple[bytes, bytes]:
     payload = b"".join(array.array("i", prompt.token_ids).tobytes() for prompt in done.prompts)
     lengths = tuple(len(prompt.token_ids) for prompt in done.prompts)
     texts = tuple(prompt.text for prompt in done.prompts)
-    return pack(Ids(lengths, texts, done.rest, done.ignored), len(payload)), payload
+    ids = Ids(lengths, texts, done.rest, done.ignored, done.num_chars)
+    return pack(ids, len(payload)), payload
 
 
 def _first(kind: type[First], stream: BufferedReader) -> First:

@@ -3,6 +3,7 @@ its interpreter."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +17,8 @@ from router.api.reading.responses_reader import ResponsesReader
 from router.api.reading.score_reader import RerankReader, ScoreReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from router.front.pairs import num_chars_of_all
+from router.front.pooled_prompts import check_input_tokens
 from router.front.prompt_encoding import encode_prompt
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
@@ -58,10 +61,18 @@ _MESSAGES: Final = {
 class TextDesk:
     """Stateless but for the model. Any thread."""
 
-    def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
+    def __init__(
+        self,
+        model: ServedModel,
+        *,
+        ignores_unknown: bool = False,
+        on_more: Callable[[int], None] = lambda num_chars: None,
+    ) -> None:
         """`model.context_limit` is not asked: each call brings the limit of its moment.
 
-        `ignores_unknown`: see the readers; of bodies over HTTP."""
+        `ignores_unknown`: see the readers; of bodies over HTTP. `on_more` hears of texts that are
+        longer than the body that they are made of, before they are encoded: of their characters."""
+        self._on_more = on_more
         self._model = model
         self._ignores_unknown = ignores_unknown
 
@@ -79,8 +90,15 @@ class TextDesk:
                 f"the request has {num_bytes} bytes beside its prompt, tools and prediction; "
                 f"allowed: {LARGE_BODY_BYTES}"
             )
-        prompts = tuple(_encoded(model, split, prompt) for prompt in split.prompts)
-        return ReadBody(split.rest, prompts, split.ignored)
+        if (num_chars := num_chars_of_all(split.prompts)) > len(body):
+            self._on_more(num_chars)
+        prompts, num_tokens = list[TokenPrompt](), 0
+        for prompt in split.prompts:
+            prompts.append(_encoded(model, split, prompt))
+            num_tokens += len(prompts[-1].token_ids)
+            if door.is_pooled:
+                check_input_tokens(len(prompts), num_tokens)
+        return ReadBody(split.rest, tuple(prompts), split.ignored, num_chars)
 
     def _with_limit(self, max_context_tokens: int) -> ServedModel:
         return replace(self._model, context_limit=lambda: max_context_tokens)

@@ -171,6 +171,7 @@ class TextLane:
             job.fail(end.for_client())
             raise
         else:
+            self._waiting.took(job, done.num_chars)
             if job.is_wanted:
                 job.done.set_result(done)
 

@@ -144,6 +144,8 @@ class Ids(msgspec.Struct, frozen=True, tag=True):
     """Of a body: all but its prompts."""
     ignored: tuple[str, ...] = ()
     """Names of unknown fields that were left out."""
+    num_chars: int = 0
+    """See ReadBody."""
 
 
 class Refusal(msgspec.Struct, frozen=True, tag=True):

@@ -1,7 +1,7 @@
 """Tasks that wait for a text worker: callers' addresses take turns, and within one the task that is
 due first is done first.
 
-    add -> first             given to a worker
+    add -> first -> took     given to a worker; what it turned out to be
         -> leave             its caller is gone: it no longer counts
         -> refused           too much waits, and its caller has the most of it
 
@@ -120,6 +120,15 @@ class WaitingTasks:
         if len(self._served_until_s) > MANY_ADDRESSES:
             self._forget_the_even()
         return job
+
+    def took(self, job: Job, num_bytes: int) -> None:
+        """It was so much work, as is known now that it is done: what it was more than it was taken
+        for, the next of its address waits longer."""
+        more_s = (num_bytes - job.size_bytes) / AGEING_BYTES_PER_S
+        address = job.caller.address
+        if more_s > 0:
+            until_s = max(self._served_until_s.get(address, 0.0), self._now_s())
+            self._served_until_s[address] = until_s + more_s
 
     def leave(self, job: Job) -> None:
         """Idempotent."""

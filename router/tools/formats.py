@@ -63,6 +63,8 @@ class ToolFormat:
     """What stands in a section, and may be a special token."""
     types_values: bool = False
     """Values are raw text, and what a tool's schema says of a parameter makes a number of one."""
+    may_type_values: bool = False
+    """Some models write calls in this format with JSON, and others with raw text as values."""
     short_ids: bool = False
     """Its template takes ids of nine letters and digits alone."""
 
@@ -185,7 +187,11 @@ def _closing(reader: PieceReader, word: str) -> Steps[None]:
 
 
 HERMES = ToolFormat(
-    name="hermes", sections={TOOL_CALL: _tool_call}, bare={}, inner=(TOOL_CALL_END,)
+    name="hermes",
+    sections={TOOL_CALL: _tool_call},
+    bare={},
+    inner=(TOOL_CALL_END,),
+    may_type_values=True,
 )
 QWEN3_CODER = ToolFormat(
     name="qwen3_coder",

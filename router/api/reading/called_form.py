@@ -11,12 +11,12 @@ from typing import Any
 from cluster.errors import InvalidRequest
 from router.api.reading.schema import ChatRequest
 from router.api.reading.talk import has_form
-from router.api.reading.tool_kinds import kinds_of
 from router.api.reading.tool_schema import FunctionDefinition, NamedChoice
 from router.api.reading.tools import offered
 from router.front.served_model import ServedModel
 from router.grammar.call_grammar import CallGrammars, CallWish, call_grammars
 from router.grammar.call_syntax import Function
+from router.tools.answer_parser import Parsing
 
 _WORDS = ("title", "description", "examples", "$comment")
 """For readers: a grammar has no room for them."""
@@ -36,8 +36,11 @@ def must_call(request: ChatRequest) -> bool:
     return named_in(request) is not None or request.tool_choice == "required"
 
 
-def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None:
-    """None: calls, if any, are as the model writes them. The request and its model were checked.
+def called_form(
+    request: ChatRequest, model: ServedModel, parsing: Parsing | None
+) -> CallGrammars | None:
+    """None: calls, if any, are as the model writes them. The request and its model were checked;
+    `parsing` is how the answer will be read.
     Beside a form the grammar is that of answers that call. Raises InvalidRequest for what cannot be
     kept to, naming it."""
     functions, name = offered(request), named_in(request)
@@ -62,7 +65,7 @@ def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None
     return call_grammars(
         CallWish(
             tools=manners.tools,
-            functions=_functions(request, functions, name, follows=must_call(request)),
+            functions=_functions(request, name, parsing or Parsing(), follows=must_call(request)),
             must_call=calls,
             only_one=name is not None or request.parallel_tool_calls is False,
             special=manners.special,
@@ -72,16 +75,12 @@ def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None
 
 
 def _functions(
-    request: ChatRequest,
-    offered_: list[FunctionDefinition],
-    name: str | None,
-    *,
-    follows: bool,
+    request: ChatRequest, name: str | None, parsing: Parsing, *, follows: bool
 ) -> list[Function]:
-    kinds = kinds_of(offered_)
+    kinds = parsing.kinds
     tools = [tool.function for tool in request.tools or [] if tool.function is not None]
     return [
-        _function(each, kinds[each.name], f"tools[{index}].function.parameters", follows)
+        _function(each, kinds.get(each.name, {}), f"tools[{index}].function.parameters", follows)
         for index, each in enumerate(tools)
         if name is None or each.name == name
     ]

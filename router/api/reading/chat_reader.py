@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -57,6 +58,7 @@ class ChatReader:
     """Reads chats for one model."""
 
     door: Door = Door.CHAT
+    id_prefix: ClassVar[str] = "chatcmpl"
 
     def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
         """`ignores_unknown`: unknown fields are left out and told about, instead of refused."""
@@ -68,21 +70,24 @@ class ChatReader:
         request, ignored = self._checked(body)
         prompts = (self._prompt(request),)
         in_thought = continues_thought(request, self._model)
-        form = called_form(request, self._model)
-        plan = self._plan(request, prompts, form, in_thought=in_thought)
+        parsing = self._parsing(request)
+        form = called_form(request, self._model, parsing)
+        plan = self._plan(request, prompts, form, parsing, in_thought=in_thought)
         return msgspec.structs.replace(plan, ignored=ignored) if ignored else plan
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""
         request, ignored = self._checked(body)
         prompts = (self._prompt(request),)
-        form = called_form(request, self._model)
+        parsing = self._parsing(request)
+        form = called_form(request, self._model, parsing)
         in_thought = continues_thought(request, self._model)
         tools = self._model.manners.tools
-        with_types = tools is not None and tools.types_values
-        request.messages, request.tools = [], compact(request.tools, with_types=with_types)
+        has_types = parsing is not None and tools is not None and tools.types_values
+        kinds = parsing.kinds if parsing is not None and has_types else {}
+        request.messages, request.tools = [], compact(request.tools, kinds)
         # what is wrong beside the prompts is refused by name
-        plan = self._plan(request, (), form, in_thought=in_thought)
+        plan = self._plan(request, (), form, parsing, in_thought=in_thought)
         limited = (plan.wishes.prediction, form)  # by limits of their own
         num_limited = kept_bytes(request.tools) + len(msgspec.json.encode(limited))
         rest = msgspec.json.encode(_Rest(request, form, in_thought))
@@ -96,7 +101,8 @@ class ChatReader:
     def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
         """See BodyReader."""
         left = decode(rest, _REST_DECODER)
-        return self._plan(left.request, tuple(prompts), left.form, in_thought=left.in_thought)
+        request, parsing = left.request, self._parsing(left.request)
+        return self._plan(request, tuple(prompts), left.form, parsing, in_thought=left.in_thought)
 
     def _decoded(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
         """Not looked at yet."""
@@ -131,12 +137,12 @@ class ChatReader:
         request: ChatRequest,
         prompts: tuple[Prompt, ...],
         form: CallGrammars | None,
+        parsing: Parsing | None,
         *,
         in_thought: bool,
     ) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)
         prompt_logprobs = sampling.prompt_logprobs_of(request)
-        parsing = self._parsing(request)
         forms = forms_of(request, self._model, form)
         starting = forms.in_thought if in_thought and forms.in_thought else forms.plain
         return Plan(
@@ -166,7 +172,7 @@ class ChatReader:
             timeout_s=request.timeout_s,
             shape=self._shape(request, parsing, logprobs, prompt_logprobs, in_thought=in_thought),
             options=sampling.answer_options_of(request),
-            id_prefix="chatcmpl",
+            id_prefix=self.id_prefix,
         )
 
     def _parsing(self, request: ChatRequest) -> Parsing | None:

@@ -8,7 +8,7 @@ from cluster.errors import InvalidRequest
 from router.api.reading.decode import decode_known
 from router.api.reading.pooling_schema import EmbeddingsRequest
 from router.api.reading.prompts import to_prompts
-from router.front.pooled_prompts import MAX_INPUTS, check_embeds
+from router.front.pooled_prompts import MAX_INPUTS, check_embeds, check_input_tokens
 from router.front.pooled_rest import PooledRest
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
@@ -34,6 +34,7 @@ class EmbeddingsReader:
         """See PooledReader."""
         request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
         rest = self._rest(request)
+        check_input_tokens(len(request.input), _num_given(request.input))
         prompts = to_prompts(
             request.input,
             max_context_tokens=self._model.max_context_tokens,
@@ -61,6 +62,11 @@ class EmbeddingsReader:
                 f"allowed: {MAX_ANSWER_BYTES}: send fewer inputs, or set encoding_format to base64",
                 param="input",
             )
+
+
+def _num_given(given: str | list[str | int | list[int]]) -> int:
+    """Token ids in lists, before anything is made of them."""
+    return 0 if isinstance(given, str) else sum(len(e) for e in given if isinstance(e, list))
 
 
 def _is_base64(asked: str | None) -> bool:

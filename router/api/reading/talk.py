@@ -40,9 +40,15 @@ def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
         thoughts=thoughts,
         tools=model.manners.tools if functions else None,
         names=frozenset(each.name for each in functions),
-        kinds=kinds_of(functions),
+        kinds=kinds_of(functions) if _types_values(model) else {},
         only_first_call=request.parallel_tool_calls is False,
     )
+
+
+def _types_values(model: ServedModel) -> bool:
+    """What schemas of tools say of parameters may be asked for."""
+    tools = model.manners.tools
+    return tools is not None and (tools.types_values or tools.may_type_values)
 
 
 def continues_thought(request: ChatRequest, model: ServedModel) -> bool:

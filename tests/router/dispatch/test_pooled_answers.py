@@ -332,3 +332,29 @@ async def _tells(plane: FleetPlane, member: Member, adapter: Adapter) -> None:
 
 def _asked(pooler: Pooler) -> list[Submit]:
     return pooler.bench.link.told(Submit)
+
+
+async def test_inputs_that_follow_one_wait_in_a_full_line_and_are_explained_by_it() -> None:
+    async with fleet_of("a", max_running_requests=1, max_queued_requests=1) as (plane, poolers):
+        poolers[0].holds = True
+        first = asyncio.create_task(collect(plane, structs.replace(wanted("r-0"), num_inputs=9)))
+        line = plane.lines.pooled
+        assert line is not None
+        await until(lambda: line.num_running == 1)
+        waiting = asyncio.create_task(collect(plane, wanted("other")))
+        await until(lambda: line.num_queued == 1)
+        followers = [structs.replace(wanted(f"r-{i}"), follows="r-0") for i in range(1, 9)]
+        tasks = [asyncio.create_task(collect(plane, each)) for each in followers]
+        await until(lambda: line.num_queued == 9)
+        with pytest.raises(QueueFull):
+            await collect(plane, wanted("late"))
+        poolers[0].holds = False
+        await asyncio.gather(first, waiting, *tasks)
+        kept = {each.request_id for each in plane.decisions.newest(100)}
+        assert kept == {"r-0", "other"}
+        decision = plane.decisions.find("r-0")
+        assert decision is not None and any(
+            "the first of 9 inputs" in each for each in decision.notes
+        )
+        assert plane.decisions.arrival_of("r-1") is None
+        assert is_idle(plane) and outcome(plane, "ok") == 10

@@ -11,6 +11,7 @@ from cluster.errors import (
     GrammarsUnsupported,
     InvalidRequest,
     NotReady,
+    QueueFull,
     SplitserveError,
 )
 from cluster.grammar import Grammar, GrammarKind
@@ -30,6 +31,10 @@ class Trials(InProcessText):
     def __init__(self) -> None:
         super().__init__(byte_model())
         self.asked: list[str] = []
+        self.of: dict[str, asyncio.Event] = {}
+        """By address: until when its trials wait as well."""
+        self.full: set[str] = set()
+        """Addresses that have too much in line."""
         self.num_running = 0
         self.errors: dict[str, SplitserveError] = {}
         self.may_answer = asyncio.Event()
@@ -39,7 +44,11 @@ class Trials(InProcessText):
         self.asked.append(grammar.text)
         self.num_running += 1
         try:
+            if caller.address in self.full:
+                raise QueueFull("too many")
             await self.may_answer.wait()
+            if caller.address in self.of:
+                await self.of[caller.address].wait()
         finally:
             self.num_running -= 1
         if (error := self.errors.get(grammar.text)) is not None:
@@ -135,3 +144,68 @@ async def test_a_model_that_follows_no_grammar_is_asked_once() -> None:
             await checks.check(Grammar(text, GrammarKind.LARK, "response_format"), NOBODY)
         assert refused.value.param == "response_format"
     assert trials.asked == ["fine"] and refusals == ["unsupported"] * 3
+
+
+A, B = Caller("10.0.0.1", "10.0.0.1 1"), Caller("10.0.0.2", "10.0.0.2 1")
+
+
+async def asked_by(trials: Trials, checks: GrammarChecks, caller: Caller) -> asyncio.Task[None]:
+    """Once its trial is in line."""
+    num_asked = len(trials.asked)
+    task = asyncio.ensure_future(checks.check(FINE, caller))
+    while len(trials.asked) == num_asked:
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_an_address_does_not_stand_in_line_where_another_has_put_the_same_grammar() -> None:
+    trials = Trials()
+    trials.of[A.address] = asyncio.Event()  # far back in its line
+    checks = GrammarChecks(trials, lambda reason: None)
+    first = await asked_by(trials, checks, A)
+    await checks.check(FINE, B)
+    await first
+    assert trials.asked == ["fine", "fine"]
+    while trials.num_running:  # the other left its line
+        await asyncio.sleep(0)
+    await checks.check(FINE, A)
+    assert trials.asked == ["fine", "fine"]
+
+
+async def test_nobody_is_told_that_another_address_has_too_much_in_line() -> None:
+    trials, refusals = Trials(), list[str]()
+    trials.full.add(A.address)
+    trials.may_answer.clear()
+    checks = GrammarChecks(trials, refusals.append)
+    other = await asked_by(trials, checks, B)
+    with pytest.raises(QueueFull):
+        await checks.check(FINE, A)
+    trials.may_answer.set()
+    await other
+    await checks.check(FINE, A)
+    assert refusals == ["untried"] and trials.asked == ["fine", "fine"]
+
+
+async def test_a_refusal_is_every_address_s() -> None:
+    trials, refusals = Trials(), list[str]()
+    trials.errors["fine"] = InvalidRequest("no such rule", param="grammar")
+    trials.may_answer.clear()
+    trials.of[A.address] = asyncio.Event()
+    checks = GrammarChecks(trials, refusals.append)
+    tasks = [await asked_by(trials, checks, each) for each in (A, B)]
+    trials.may_answer.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(each, InvalidRequest) for each in found) and refusals == ["invalid"] * 2
+
+
+async def test_an_address_that_leaves_gives_up_its_own_trial_alone() -> None:
+    trials = Trials()
+    trials.may_answer.clear()
+    checks = GrammarChecks(trials, lambda reason: None)
+    first, second = [await asked_by(trials, checks, each) for each in (A, B)]
+    await cancel([first])
+    while trials.num_running > 1:
+        await asyncio.sleep(0)
+    trials.may_answer.set()
+    await second
+    assert trials.num_running == 0 and checks._trials == {}

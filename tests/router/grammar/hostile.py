@@ -38,6 +38,22 @@ def names(count: int) -> dict[str, Any]:
     return {f"p{i}": {"type": "string"} for i in range(count)}
 
 
+def led_to_often(branches: list[dict[str, Any]], num_links: int = 0) -> dict[str, Any]:
+    """700 parameters which all lead to one choice, whose branches may lead through a chain."""
+    links: dict[str, Any] = {f"c{i}": {"$ref": f"#/c{i + 1}"} for i in range(num_links)}
+    properties = {f"p{i}": {"$ref": "#/d"} for i in range(700)}
+    last = {f"c{num_links}": {"type": "integer"}}
+    return {"properties": properties, "d": {"anyOf": branches}, **links, **last}
+
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "a chain at each of 700 alternatives": led_to_often([{"$ref": "#/c0"}] * 700, 46),
+    "1,000 alternatives": led_to_often([{"type": "null"}] * 1000),
+    "200 types": led_to_often([{"type": f"t{i}"} for i in range(200)]),
+    "700 alternatives in a circle": led_to_often([{"$ref": "#/d"}] * 700),
+    "a chain of 400": led_to_often([{"$ref": "#/c0"}] * 100, 400),
+}
+"""Of tools that are not strict: bodies of under 32 KiB, which the event loop reads."""
 SCHEMAS: dict[str, Any] = {
     "1,200 refs": chain(1200),
     "3,000 refs": chain(3000),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from cluster.models.cache.store import ModelStore
 from router.dispatch.stream import ChoiceTokens, RoutedRequest, StreamEvent
 from router.front.model_loading import load_text_side
-from tests.router.front_fakes import Front, running_front, tokens_of, until
-from tests.router.grammar.hostile import LARK, SCHEMAS, patterns
+from router.front.text_work import LARGE_BODY_BYTES
+from tests.router.front_fakes import Front, running_front, tokens_of, tool_model, until
+from tests.router.grammar.hostile import LARK, PARAMETERS, SCHEMAS, patterns
 from tests.router.loop_turns import measured_turns
 from tests.router.text_worker.text_bench import workers_of
 
@@ -24,6 +26,9 @@ COME_AGAIN = 503
 """The machine gave a trial no time."""
 NAME = "smollm2"
 LIMIT_S = 280.0
+CONTEXT_TOKENS = 1 << 21
+TOO_MANY = 1 << 22
+"""Tokens: a body that asks for them is refused once it was read, at the latest."""
 PACE_S = 0.002
 """Of the stream: one that never waits would leave the loop no time."""
 
@@ -88,7 +93,7 @@ async def test_each_of_thirty_is_refused_while_a_stream_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     card = ModelStore().resolve(NAME)
-    model = load_text_side(card, NAME, lambda: 1 << 21)
+    model = load_text_side(card, NAME, lambda: CONTEXT_TOKENS)
     asked, told = wishes_of(), [0]
     async with (
         workers_of(card) as texts,
@@ -106,3 +111,53 @@ async def test_each_of_thirty_is_refused_while_a_stream_goes_on(
         telling.cancel()
         await asyncio.wait([telling])
     assert len(asked) >= 30 and turns.longest_s < TURN_S
+
+
+def tool_bodies(parameters: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By path: one tool with these, which asks for no grammar."""
+    described = {"name": "f", "parameters": parameters}
+    said = [{"role": "user", "content": "Hi"}]
+    return {
+        "/v1/chat/completions": {
+            "messages": said,
+            "max_tokens": TOO_MANY,
+            "tools": [{"type": "function", "function": described}],
+        },
+        "/v1/messages": {
+            "messages": said,
+            "max_tokens": TOO_MANY,
+            "tools": [{"name": "f", "input_schema": parameters}],
+        },
+        "/v1/responses": {
+            "input": "Hi",
+            "max_output_tokens": TOO_MANY,
+            "tools": [{"type": "function", **described}],
+        },
+    }
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("family", ["qwen3_coder", "hermes", "pythonic"])
+async def test_types_of_parameters_hold_no_stream_at_any_door_that_takes_tools(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, model = [0], replace(tool_model(family), context_limit=lambda: CONTEXT_TOKENS)
+    async with (
+        running_front(talks, model=model) as front,
+        httpx.AsyncClient(base_url=front.url, timeout=LIMIT_S) as client,
+    ):
+        telling = asyncio.create_task(stream(front, told))
+        with measured_turns(monkeypatch) as turns:
+            for name, parameters in PARAMETERS.items():
+                for path, body in tool_bodies(parameters).items():
+                    before = told[0]
+                    reply = await client.post(path, json=body)
+                    assert len(reply.request.content) <= LARGE_BODY_BYTES, name
+                    assert reply.status_code == 400, (name, reply.text[:300])
+                    await until(
+                        partial(_has_more, told, before), f"the stream goes on after {name}"
+                    )
+        assert not telling.done()
+        telling.cancel()
+        await asyncio.wait([telling])
+    assert turns.longest_s < TURN_S

@@ -270,3 +270,37 @@ async def test_grammars_of_one_address_are_tried_out_as_they_came(tasks: Waiting
     tasks.add(first)
     tasks.add(second)
     assert [tasks.first(), tasks.first()] == [first, second]
+
+
+async def test_pairs_that_are_more_work_than_their_body_says_hold_up_others_as_that_much(
+    tasks: WaitingTasks, clock: Clock
+) -> None:
+    """Bodies of 33 kB of which 2 MiB are made, beside 300 kB of another address."""
+    for _ in range(100):
+        tasks.add(job(33_000, address="hostile"))
+    for _ in range(10):
+        tasks.add(job(300_000, address="honest"))
+    num_hostile = num_honest = 0
+    while num_honest < 10:
+        done = tasks.first()
+        assert done is not None
+        if done.caller.address == "honest":
+            num_honest += 1
+            tasks.took(done, 300_000)
+        else:
+            num_hostile += 1
+            tasks.took(done, 2 * 1024 * 1024)
+        clock.now_s += 1.0
+    assert num_hostile <= 3
+
+
+async def test_what_took_no_more_than_it_was_taken_for_costs_no_more(
+    tasks: WaitingTasks,
+) -> None:
+    for _ in range(2):
+        tasks.add(job(1000))
+        done = tasks.first()
+        assert done is not None
+        owed_s = dict(tasks._served_until_s)
+        tasks.took(done, 1000)
+        assert tasks._served_until_s == owed_s

@@ -12,11 +12,13 @@ from router.api.answers.parsed_chat_shape import ParsedChatShape
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.schema import ChatRequest
 from router.api.reading.talk import parsing_of
-from router.api.reading.tool_kinds import MAX_KEPT_BYTES
+from router.api.reading.tool_kinds import MAX_KEPT_BYTES, MAX_TYPE_STEPS, kinds_of
+from router.api.reading.tool_schema import FunctionDefinition
 from router.api.reading.tools import MAX_TOOLS_BYTES
 from router.front.text_work import Door
 from router.text_worker.desk import TextDesk
 from tests.router.front_fakes import tool_model
+from tests.router.grammar.hostile import led_to_often
 
 CONTEXT_TOKENS = 1 << 20
 KIND = {"type": "integer", "description": "how many of them there are, at the most " * 4}
@@ -73,3 +75,23 @@ def test_a_prediction_of_many_bytes_is_read_and_all_else_has_its_limit() -> None
     assert desk.read(Door.CHAT, body(TEXT, 80, 10, prediction=prediction), CONTEXT_TOKENS)
     with pytest.raises(RequestTooLarge, match="beside its prompt, tools and prediction"):
         desk.read(Door.CHAT, body(TEXT, 1, 1, metadata={"a": "x" * 33_000}), CONTEXT_TOKENS)
+
+
+def test_a_long_chain_of_refs_leads_to_its_types_and_a_circle_to_none() -> None:
+    schema = led_to_often([{"$ref": "#/c0"}, {"type": "null"}], 400)
+    schema["properties"]["round"] = {"$ref": "#/round"}
+    schema["round"] = {"$ref": "#/properties/round"}
+    kinds = kinds_of([FunctionDefinition("f", None, schema)])["f"]
+    assert kinds.pop("round") == frozenset()
+    assert set(kinds.values()) == {frozenset({"integer", "null"})} and len(kinds) == 700
+
+
+@pytest.mark.parametrize("reads_large", [True, False])
+def test_types_that_are_led_to_over_and_over_are_refused_with_the_limit(reads_large: bool) -> None:
+    schema = led_to_often([{"type": f"t{i}"} for i in range(200)])
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "tools": tools}
+    reader, asked = ChatReader(tool_model("qwen3_coder")), msgspec.json.encode(chat)
+    with pytest.raises(InvalidRequest, match=f"tools has over {MAX_TYPE_STEPS} parameters"):
+        reader.split(asked) if reads_large else reader.read(asked)
+    assert ChatReader(tool_model("pythonic")).read(asked)
