@@ -16,6 +16,8 @@ import msgspec
 from cluster.grammar import Grammar, GrammarKind
 from router.grammar.call_syntax import SPACES, CallSyntax, Function, syntax_of
 from router.grammar.call_terms import ANY, Terms, regex, without
+from router.grammar.exclusion import StepBudget
+from router.grammar.json_schema import checked_schema
 from router.grammar.lark import lark_grammar
 
 _PARAM = "tools"
@@ -60,6 +62,9 @@ class CallWish:
 
 def call_grammars(wish: CallWish) -> CallGrammars:
     """Raises InvalidRequest naming the schema that cannot be followed, or the family."""
+    budget = StepBudget(_PARAM)
+    for each in wish.functions:
+        checked_schema(each.schema, param=each.param, budget=budget)  # together within the limits
     terms = Terms(wish.special)
     syntax = syntax_of(wish.family, wish.functions, terms)
     rules = [f"{SPACES}: /[ \\t\\n\\r]{{0,8}}/", f"call: {' | '.join(syntax.calls)}"]
