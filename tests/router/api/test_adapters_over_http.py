@@ -184,5 +184,11 @@ async def test_a_key_is_for_the_names_that_it_has(
     if is_let_in:
         assert (await pipeline.prepare(wanted)).routed.adapter == (ONE if asked else None)
     else:
-        with pytest.raises(NotAllowed):
+        hidden = UnknownModel if asked else NotAllowed  # as one that is not there
+        with pytest.raises(hidden) as refused:
             await pipeline.prepare(wanted)
+        if asked:
+            with pytest.raises(UnknownModel) as absent:
+                model.check_name("two")
+            there = refused.value.message.replace("one", "two")
+            assert there == absent.value.message and refused.value.param == absent.value.param
