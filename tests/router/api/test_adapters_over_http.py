@@ -81,6 +81,9 @@ class Orders:
 
     unload = load
 
+    def is_known(self, name: str) -> bool:
+        return name == "one"
+
 
 def load_body(**changes: object) -> bytes:
     return msgspec.json.encode({"lora_name": "one", "lora_path": "folder/one", **changes})
@@ -96,6 +99,9 @@ async def test_an_order_goes_to_all_workers_and_their_digests_are_told() -> None
     assert (orders.told[0].name, orders.told[0].path) == ("one", "folder/one")
     await AdapterBodies(orders).unload(b'{"lora_name": "one"}')  # type: ignore[arg-type]
     assert orders.told[1].name == "one"
+    with pytest.raises(UnknownModel, match="no worker has an adapter 'two'"):
+        await AdapterBodies(orders).unload(b'{"lora_name": "two"}')  # type: ignore[arg-type]
+    assert len(orders.told) == 2
 
 
 async def test_one_worker_that_refuses_is_named() -> None:
