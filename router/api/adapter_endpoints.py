@@ -103,8 +103,15 @@ class AdapterBodies:
         return _told(asked.lora_name, await self._orders.load(request))
 
     async def unload(self, body: bytes) -> DoneBody:
-        """As `load`."""
+        """As `load`. Raises UnknownModel, as vLLM has it, for a name that stands for nothing: one
+        that is misspelt must not look unloaded."""
         asked = decode(body, self._unload)
+        if not self._orders.is_known(asked.lora_name):
+            raise UnknownModel(
+                f"no worker has an adapter {asked.lora_name[:200]!r}; GET /v1/models lists those "
+                "that are there",
+                param="lora_name",
+            )
         answer = await self._orders.unload(UnloadAdapterRequest(name=asked.lora_name))
         return _told(asked.lora_name, answer)
 

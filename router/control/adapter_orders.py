@@ -64,6 +64,13 @@ class AdapterOrders:
         check_name(request.name)
         return await self._tell_all(request)
 
+    def is_known(self, name: str) -> bool:
+        """A worker has it by its last beat, or is to load it."""
+        order = self._standing.of(name)
+        if order is not None and isinstance(order.request, LoadAdapterRequest):
+            return True
+        return any(_digest_at(item, name) for item in self._members())
+
     async def _tell_all(self, request: AdapterOrder) -> AdapterAnswer:
         """It stands at once: who joins meanwhile is told as well."""
         order = StandingOrder(request)

@@ -48,7 +48,7 @@ from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
 from router.front.request_log import RequestLog
 from router.front.running_answer import RunningAnswer
-from router.front.served_model import ServedModel
+from router.front.served_model import ServedModel, unknown_model
 from router.front.spending import reserved, settle
 from router.front.text_work import Door, ReadBody, TextWork
 from router.pricing.answer_lengths import AnswerLengths
@@ -225,11 +225,14 @@ class CompletionPipeline:
         )
 
     def adapter_of(self, tenant: Tenant, name: str, *, is_pooled: bool = False) -> Adapter | None:
-        """By its name; empty: the model alone, None. Raises UnknownModel, and NotAllowed for a key
-        that is not for it. `is_pooled`: an embedding or a score is wanted."""
+        """By its name; empty: the model alone, None. Raises UnknownModel, also of an adapter that
+        the key is not for, which so learns of none, and NotAllowed for a key that is not for the
+        model. `is_pooled`: an embedding or a score is wanted."""
         model = self._model
         if not tenant.may_ask(name or model.name):
-            raise NotAllowed(f"this API key is not for {(name or model.name)[:200]}")
+            if name:
+                raise unknown_model(model, name)
+            raise NotAllowed(f"this API key is not for {model.name[:200]}")
         return model.adapter_named(name, is_pooled=is_pooled) if name else None
 
     async def _grammar_of(

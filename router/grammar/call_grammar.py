@@ -15,6 +15,8 @@ import msgspec
 
 from cluster.grammar import Grammar, GrammarKind
 from router.grammar.call_syntax import CallSyntax, Function, syntax_of
+from router.grammar.exclusion import StepBudget
+from router.grammar.json_schema import checked_schema
 from router.grammar.lark import lark_grammar
 from router.grammar.lark_terms import ANY, SPACES, SPACES_RULE, Terms, regex, without
 from router.tools.formats import ToolFormat
@@ -62,6 +64,9 @@ class CallWish:
 
 def call_grammars(wish: CallWish) -> CallGrammars:
     """Raises InvalidRequest naming the schema that cannot be followed."""
+    budget = StepBudget(_PARAM)
+    for each in wish.functions:
+        checked_schema(each.schema, param=each.param, budget=budget)  # together within the limits
     terms = Terms(wish.special)
     syntax = syntax_of(wish.tools, wish.functions, terms)
     rules = [SPACES_RULE, f"call: {' | '.join(syntax.calls)}"]

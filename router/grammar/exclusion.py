@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from router.grammar.limits import MAX_EXCLUSION_STEPS, check_at_most
+from router.grammar.limits import MAX_EXCLUSION_STEPS, MAX_NODES, check_at_most
 
 Resolve = Callable[[Any], Any]
 """A schema behind its `$ref`s, as far as that is known."""
@@ -27,10 +27,17 @@ _OVERLAPS = {"integer": "number"}
 
 @dataclass(slots=True)
 class StepBudget:
-    """Of all comparisons in one request's grammar."""
+    """Of all schemas in one request's grammar, and of comparisons between them."""
 
     param: str
     num_steps: int = 0
+    num_schemas: int = 0
+
+    def count_schema(self, param: str) -> None:
+        """One more is looked at. Raises InvalidRequest beyond MAX_NODES, naming `param`."""
+        self.num_schemas += 1
+        what = "schemas, with those before it in the request"
+        check_at_most(self.num_schemas, MAX_NODES, what, param)
 
     def spend(self, num_steps: int) -> None:
         """Raises InvalidRequest beyond MAX_EXCLUSION_STEPS."""

@@ -18,7 +18,6 @@ from router.grammar.limits import (
     MAX_ALTERNATIVES,
     MAX_DEPTH,
     MAX_EXCLUSIONS,
-    MAX_NODES,
     MAX_PATTERNS,
     MAX_PATTERNS_TOGETHER,
     MAX_PROPERTIES,
@@ -147,7 +146,6 @@ class _Walk:
     param: str
     closes_objects: bool
     budget: StepBudget
-    num_nodes: int = 0
     num_patterns: int = 0
     num_exclusions: int = 0
     asks_for_several: bool = False
@@ -191,8 +189,7 @@ class _Walk:
         return known
 
     def _count(self, place: str, depth: int) -> None:
-        self.num_nodes += 1
-        check_at_most(self.num_nodes, MAX_NODES, "schemas", self.param)
+        self.budget.count_schema(self.param)
         if depth > MAX_DEPTH:
             refuse(f"{self.param}: {place[:80]}... is nested over {MAX_DEPTH} deep", self.param)
 

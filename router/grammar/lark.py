@@ -11,7 +11,8 @@ from typing import Any
 from llguidance import LLMatcher
 
 from cluster.grammar import Grammar, GrammarKind, has_parts
-from router.grammar.json_schema import AS_IT_COMES, JsonOptions, schema_grammar
+from router.grammar.exclusion import StepBudget
+from router.grammar.json_schema import AS_IT_COMES, JsonOptions, checked_schema, schema_grammar
 from router.grammar.limits import (
     MAX_CHOICES_OF_TEXT,
     MAX_LARK_DEPTH,
@@ -28,6 +29,9 @@ _RULE = re.compile(
 """A line that begins with a name and has a colon behind it, its attributes' texts and expressions
 aside. No two parts of it match the same letters, so that a line is read once."""
 
+_SCHEMA = re.compile(r"%json\s*")
+"""What a schema stands behind."""
+
 
 def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK) -> Grammar:
     """Raises InvalidRequest; what is wrong in it otherwise, a trial finds.
@@ -38,6 +42,8 @@ def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK)
     _check_depth(text, param)
     if kind is GrammarKind.LARK and "x-guidance" in text:
         refuse(f"{param}: `x-guidance` is not supported in a grammar", param)
+    if kind is GrammarKind.LARK:
+        _check_schemas(text, param)
     if has_parts(text):
         refuse(f"{param} is no Lark grammar: it has no rule `start`", param)
     return Grammar(text, kind, param)
@@ -77,6 +83,18 @@ def json_object_grammar(*, param: str, options: JsonOptions = AS_IT_COMES) -> Gr
     """Any object."""
     anything: dict[str, Any] = {"type": "object"}
     return schema_grammar(anything, param=param, kind=GrammarKind.JSON_OBJECT, options=options)
+
+
+def _check_schemas(text: str, param: str) -> None:
+    """Those that stand in a client's own grammar, by what they mean and not by how their letters
+    are written. What is no JSON there, a trial refuses."""
+    budget, decoder = StepBudget(param), json.JSONDecoder()
+    for found in _SCHEMA.finditer(text):
+        try:
+            schema, _end = decoder.raw_decode(text, found.end())
+        except ValueError:
+            continue
+        checked_schema(schema, param=param, budget=budget)
 
 
 def _check_depth(text: str, param: str) -> None:

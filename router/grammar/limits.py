@@ -14,7 +14,7 @@ from cluster.errors import InvalidRequest
 MAX_GRAMMAR_BYTES = 32 * 1024
 """Of the text that engines compile."""
 MAX_NODES = 1024
-"""Schemas in a schema. 1,000 are looked through in 3 ms."""
+"""Schemas in those of a request. 1,000 are looked through in 3 ms."""
 MAX_DEPTH = 48
 MAX_PROPERTIES = 512
 """Of one object: 2,000 optional ones take 0.26 s to compile."""

@@ -51,6 +51,9 @@ class ResponseTelling:
 
     def begin(self, usage: UsageBody) -> bytes:
         """See Telling."""
+        return self._begin()
+
+    def _begin(self) -> bytes:
         return self._state("response.created", "in_progress") + self._state(
             "response.in_progress", "in_progress"
         )
@@ -65,9 +68,9 @@ class ResponseTelling:
         return self._close(status) + self._state(f"response.{status}", status, usage)
 
     def failed(self, error: SplitserveError) -> bytes:
-        """See Telling."""
+        """See Telling. OpenAI's client reads no stream that does not begin with its beginning."""
         told = {"code": status_of(error).code, "message": error.message}
-        closed = self._close("incomplete")
+        closed = self._close("incomplete") if self._number else self._begin()
         return closed + self._state("response.failed", "failed", error=told)
 
     def whole(self, parts: GatheredParts, ending: Ending, usage: UsageBody) -> bytes:

@@ -8,12 +8,15 @@ from typing import Any
 import msgspec
 
 from cluster.errors import InvalidRequest
+from router.api.reading.nesting import check_depth
 from router.api.reading.schema import ChatMessage, ContentPart, PredictedContent
 from router.api.reading.tool_schema import MessageCall
 from router.front.chat_rules import checked_role
 from router.front.generation_request import check_prediction
 from router.tools.call_teller import MAX_CALLS
 
+MAX_ARGUMENTS_DEPTH = 64
+"""Of a call: templates and encoders go down one call of a function for each."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _NOTHING = (None,) * 4
 _beside_text = attrgetter("tool_calls", "tool_call_id", "reasoning_content", "reasoning")
@@ -120,6 +123,7 @@ def _call(call: MessageCall, where: str, names: dict[str, str]) -> dict[str, Any
             f"{where}.function.arguments is no JSON object in a text",
             param=f"{where}.function.arguments",
         ) from None
+    check_depth(arguments, f"{where}.function.arguments", MAX_ARGUMENTS_DEPTH)
     made: dict[str, Any] = {"name": function.name, "arguments": arguments}
     if call.id is None:
         return {"type": "function", "function": made}

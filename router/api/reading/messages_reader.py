@@ -8,6 +8,7 @@ import msgspec
 
 from cluster.errors import InvalidRequest
 from router.api.answers.message_telling import MessageTelling
+from router.api.reading.chat_messages import MAX_ARGUMENTS_DEPTH
 from router.api.reading.decode import decode_known
 from router.api.reading.messages_schema import (
     Block,
@@ -16,6 +17,7 @@ from router.api.reading.messages_schema import (
     MessageToolChoice,
     TurnMessage,
 )
+from router.api.reading.nesting import check_depth
 from router.api.reading.schema import ChatMessage, ChatRequest
 from router.api.reading.thinking_wish import switch_of
 from router.api.reading.tool_schema import (
@@ -178,6 +180,7 @@ def _assistant(blocks: list[Block], where: str) -> ChatMessage:
 def _call(block: Block, where: str) -> MessageCall:
     if block.name is None:
         raise InvalidRequest(f"{where} has a tool_use without a name", param=where)
+    check_depth(block.input, f"{where}.input", MAX_ARGUMENTS_DEPTH)
     arguments = msgspec.json.encode(block.input or {}).decode()
     return MessageCall(CalledFunction(block.name, arguments), block.id)
 

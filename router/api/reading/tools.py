@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from cluster.errors import InvalidRequest
+from router.api.reading.nesting import check_depth
 from router.api.reading.schema import ChatRendering, ChatRequest
 from router.api.reading.tool_schema import FunctionDefinition, NamedChoice, ToolDefinition
 from router.front.served_model import ServedModel
@@ -34,7 +35,7 @@ def checked_tools(tools: list[ToolDefinition]) -> list[FunctionDefinition]:
         if function.name in seen:
             raise InvalidRequest(f"{where}.name is {function.name!r} a second time", param=where)
         seen.add(function.name)
-        _check_depth(function.parameters, f"{where}.parameters")
+        check_depth(function.parameters, f"{where}.parameters", MAX_SCHEMA_DEPTH)
     if (num_bytes := len(msgspec.json.encode(functions))) > MAX_TOOLS_BYTES:
         raise InvalidRequest(
             f"tools has {num_bytes} bytes; allowed: {MAX_TOOLS_BYTES}", param="tools"
@@ -116,18 +117,3 @@ def _check_named(choice: NamedChoice, tools: list[ToolDefinition]) -> None:
             f"tool_choice names {choice.function.name[:70]!r}, which is not among the tools",
             param="tool_choice",
         )
-
-
-def _check_depth(schema: Any, where: str) -> None:
-    level, depth = [schema], 0
-    while level:
-        depth += 1
-        if depth > MAX_SCHEMA_DEPTH:
-            raise InvalidRequest(f"{where} is nested deeper than {MAX_SCHEMA_DEPTH}", param=where)
-        level = [inner for each in level for inner in _inside(each)]
-
-
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [each for each in value.values() if isinstance(each, dict | list)]
-    return [each for each in value if isinstance(each, dict | list)] if type(value) is list else []

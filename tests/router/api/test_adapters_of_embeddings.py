@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cluster.adapter import Adapter
-from cluster.errors import NotAllowed
+from cluster.errors import NotAllowed, UnknownModel
 from cluster.models.pooling import Pooling, PoolingKind
 from protos import inference_pb2
 from router.dispatch.stream import RoutedRequest
@@ -135,5 +135,11 @@ async def test_a_key_is_for_the_names_that_it_has(
         [prepared] = await prompts.prepare(wanted)
         assert prepared.routed.adapter == (ONE if asked else None)
     else:
-        with pytest.raises(NotAllowed):
+        hidden = UnknownModel if asked else NotAllowed  # as one that is not there
+        with pytest.raises(hidden) as refused:
             await prompts.prepare(wanted)
+        if asked:
+            with pytest.raises(UnknownModel) as absent:
+                model.check_name("two")
+            there = refused.value.message.replace("one", "two")
+            assert there == absent.value.message and refused.value.param == absent.value.param

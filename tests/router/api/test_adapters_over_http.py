@@ -81,6 +81,9 @@ class Orders:
 
     unload = load
 
+    def is_known(self, name: str) -> bool:
+        return name == "one"
+
 
 def load_body(**changes: object) -> bytes:
     return msgspec.json.encode({"lora_name": "one", "lora_path": "folder/one", **changes})
@@ -96,6 +99,9 @@ async def test_an_order_goes_to_all_workers_and_their_digests_are_told() -> None
     assert (orders.told[0].name, orders.told[0].path) == ("one", "folder/one")
     await AdapterBodies(orders).unload(b'{"lora_name": "one"}')  # type: ignore[arg-type]
     assert orders.told[1].name == "one"
+    with pytest.raises(UnknownModel, match="no worker has an adapter 'two'"):
+        await AdapterBodies(orders).unload(b'{"lora_name": "two"}')  # type: ignore[arg-type]
+    assert len(orders.told) == 2
 
 
 async def test_one_worker_that_refuses_is_named() -> None:
@@ -184,5 +190,11 @@ async def test_a_key_is_for_the_names_that_it_has(
     if is_let_in:
         assert (await pipeline.prepare(wanted)).routed.adapter == (ONE if asked else None)
     else:
-        with pytest.raises(NotAllowed):
+        hidden = UnknownModel if asked else NotAllowed  # as one that is not there
+        with pytest.raises(hidden) as refused:
             await pipeline.prepare(wanted)
+        if asked:
+            with pytest.raises(UnknownModel) as absent:
+                model.check_name("two")
+            there = refused.value.message.replace("one", "two")
+            assert there == absent.value.message and refused.value.param == absent.value.param

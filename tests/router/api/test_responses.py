@@ -9,6 +9,11 @@ import openai
 import pytest
 
 from cluster.errors import WorkerLost
+from router.api.answers.bodies import PromptTokensDetails, UsageBody
+from router.api.answers.response_telling import ResponseTelling
+from router.api.answers.shape import Envelope
+from router.tools.answer_parser import Parsing
+from router.tools.parts import Content
 from tests.router.api.test_chats_with_tools import asking
 from tests.router.api.test_openai_client import client_of
 from tests.router.front_fakes import MODEL, fails, running_front
@@ -159,6 +164,23 @@ async def test_a_stream_that_fails_says_so_in_its_last_event() -> None:
         events: list[Any] = [event async for event in stream]
     assert events[-1].type == "response.failed"
     assert events[-1].response.error.code == "worker_lost"
+
+
+@pytest.mark.parametrize("after", ["", "Hel"])
+def test_a_stream_that_fails_has_its_beginning_whether_or_not_a_delta_came(after: str) -> None:
+    """In line a stream may have had nothing but pings."""
+    envelope = Envelope(id="resp-1", model=MODEL, fingerprint="fp")
+    telling = ResponseTelling({}, envelope, Parsing())
+    usage = UsageBody(0, 0, 0, PromptTokensDetails(0))
+    told = telling.begin(usage) + telling.take([Content(after)]) if after else b""
+    told += telling.failed(WorkerLost("gone"))
+    lines = told.decode().splitlines()
+    names = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    assert names[:2] == ["response.created", "response.in_progress"]
+    assert names[-1] == "response.failed" and names.count("response.created") == 1
+    data = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    numbers = [each["sequence_number"] for each in data]
+    assert numbers == list(range(len(numbers)))
 
 
 def _told(answer: Any) -> list[Any]:

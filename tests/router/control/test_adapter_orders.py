@@ -286,3 +286,17 @@ async def test_a_worker_whose_beats_do_not_say_what_it_has_done_holds_an_order_u
         with capture_logs() as lines:
             assert [each.digest for each in (await task).outcomes] == [DIGEST]
         assert [(line["name"], line["workers"]) for line in lines] == [("one", ["prefill-1"])]
+
+
+async def test_a_name_is_known_while_a_worker_has_it_or_is_to_load_it() -> None:
+    async with fleet() as (plane, workers):
+        orders = plane.adapter_orders
+        assert not orders.is_known("one")
+        await tells(plane, OLD, DIGEST)  # from its folder
+        assert orders.is_known("one") and not orders.is_known("two")
+        await tells(plane, OLD, "")
+        assert not orders.is_known("one")
+        await orders.load(LOAD)
+        assert orders.is_known("one")
+        await orders.unload(UNLOAD)
+        assert not orders.is_known("one")

@@ -353,8 +353,7 @@ async def test_inputs_that_follow_one_wait_in_a_full_line_and_are_explained_by_i
         kept = {each.request_id for each in plane.decisions.newest(100)}
         assert kept == {"r-0", "other"}
         decision = plane.decisions.find("r-0")
-        assert decision is not None and any(
-            "the first of 9 inputs" in each for each in decision.notes
-        )
+        assert decision is not None
+        assert any("the first of 9 inputs" in each for each in decision.notes)
         assert plane.decisions.arrival_of("r-1") is None
         assert is_idle(plane) and outcome(plane, "ok") == 10

@@ -51,6 +51,10 @@ def test_a_choice_is_one_of_its_texts_whatever_they_contain() -> None:
     ("text", "words"),
     [
         ('start: %json {"x-guidance": {"lenient": true}}', "x-guidance"),
+        (r'start: %json {"x\u002dguidance": {"lenient": true}, "not": {}}', "not supported"),
+        ('start: "a" | %json\n{"type": "object", "properties": {"a": {"not": {}}}}', "`not` at"),
+        ('start: %json {"anyOf": [' + ", ".join(["{}"] * 300) + "]}", "300 schemas in"),
+        ("start: " + "%json {} " * 1025, "1025 schemas"),
         ('{"grammars": []}', "no rule `start`"),
         ("start: " + "(" * 65 + '"a"' + ")" * 65, "brackets"),
         ("\n".join(f"r{i}: r{i + 1}" for i in range(300)), "rules"),
@@ -157,3 +161,9 @@ def test_a_trigger_is_spelled_once_and_too_long_ones_are_refused_before_any_rule
     with pytest.raises(InvalidRequest, match="bytes"):
         long = ["x" * MAX_GRAMMAR_BYTES, "y"]
         structural_tag_grammar({"triggers": long, "structures": structures}, param="tag")
+
+
+def test_schemas_in_lark_that_are_followed_are_left_as_they_are() -> None:
+    text = 'start: "<" %json {"type": "integer", "title": "%json {"} ">" | "%json {"'
+    grammar = lark_grammar(text, param="grammar")
+    assert grammar.text == text and accepts(grammar, "<12>") and accepts(grammar, "%json {")
