@@ -18,6 +18,7 @@ from pathlib import Path
 from cluster.adapter import MAX_ADAPTERS, Adapter, LoadedAdapter
 from cluster.errors import AdapterRefused
 from cluster.logs import get_logger
+from cluster.models.adapters.shelf_scan import Signature
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from worker.adapters.numbers import AdapterNumbers
 
@@ -31,6 +32,10 @@ class LookedAt:
     digest: str
     folder: Path
     rank: int
+    own_name: str = ""
+    """Of the folder, where it lies right below the root; empty: it lies deeper."""
+    signature: Signature | None = None
+    """Of its files, before they were read."""
 
 
 class OfferedAdapters:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import worker.adapters.shelf as worker_shelf
-from cluster.errors import AdapterRefused, ConfigError
+from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters.files import AdapterFiles, read_adapter
+from cluster.models.adapters.shelf_scan import Signature, scan, signature_of
 from cluster.models.card import DecoderConfig
 from cluster.process.background import Background, cancel, nothing_needed
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
@@ -22,6 +24,7 @@ from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
 from worker.adapters.lost import MAX_LOOKS
 from worker.adapters.shelf import LOOK_INTERVAL_S, RETIRE_S, AdapterShelf
+from worker.adapters.storage import MAX_LEFT, FolderStorage
 
 
 class PlayedWorker:
@@ -95,7 +98,7 @@ class PlayedWorker:
 async def worker(tmp_path: Path) -> AsyncIterator[PlayedWorker]:
     save_adapter(tmp_path / "one", CONFIG, seed=1)
     played = PlayedWorker(tmp_path)
-    await played.shelf.take_all()
+    await played.shelf.look()
     yield played
     await played.background.close()
 
@@ -275,7 +278,7 @@ async def test_storage_that_is_back_gives_all_that_was_lost_in_the_time_of_a_loo
     for seed in range(6):
         save_adapter(tmp_path / f"lost-{seed}", CONFIG, seed=seed)
     worker = PlayedWorker(tmp_path, turn_s=turn_s)
-    await worker.shelf.take_all()
+    await worker.shelf.look()
     before = worker.offered
     assert len(before) == 6
     worker.failure = "its files have given nothing"
@@ -321,9 +324,9 @@ async def test_what_is_lost_is_not_tried_again_once_its_order_is_over(
 async def test_storage_that_does_not_answer_holds_no_order_up_for_long(tmp_path: Path) -> None:
     save_adapter(tmp_path / "one", CONFIG)
     played = PlayedWorker(tmp_path, read_limit_s=0.0)
-    await played.shelf.take_all()
+    await played.shelf.look()
     assert played.offered == {}
-    with pytest.raises(AdapterRefused, match="could not be read within 0 s"):
+    with pytest.raises(AdapterUnread, match="could not be read within 0 s"):
         await played.shelf.load("one", "one")
     assert not await played.shelf.unload("one")
 
@@ -343,7 +346,87 @@ async def test_one_that_breaks_what_looks_at_it_hides_no_other(
     assert sorted(worker.offered) == ["b", "one"]
 
 
-async def test_a_folder_that_is_none_is_an_error_of_the_options(tmp_path: Path) -> None:
-    played = PlayedWorker(tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        await played.shelf.take_all()
+async def test_a_root_that_is_not_there_yet_is_looked_for_again(tmp_path: Path) -> None:
+    played = PlayedWorker(tmp_path / "later")
+    await played.shelf.look()
+    assert played.offered == {}
+    save_adapter(tmp_path / "later" / "one", CONFIG)
+    await played.shelf.look()
+    assert list(played.offered) == ["one"]
+
+
+class Mount:
+    """A look at the folder that answers when `is_back` is set."""
+
+    def __init__(self) -> None:
+        self.is_back = threading.Event()
+        self.num_asked = 0
+
+    def scan(self, root: Path) -> dict[str, Signature | None]:
+        self.num_asked += 1
+        assert self.is_back.wait(60.0)
+        return scan(root)
+
+
+async def test_a_mount_that_hangs_is_asked_a_few_times_and_taken_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    mount = Mount()
+    monkeypatch.setattr(worker_shelf, "scan", mount.scan)
+    played = PlayedWorker(tmp_path, read_limit_s=0.05)
+    for _ in range(3 * MAX_LEFT):
+        await played.shelf.look()
+    assert (mount.num_asked, played.offered) == (MAX_LEFT, {})
+    mount.is_back.set()
+    monkeypatch.setattr(worker_shelf, "scan", lambda root: {"one": signature_of(root / "one")})
+    played.shelf._storage = FolderStorage(20.0)
+    await played.shelf.look()
+    assert list(played.offered) == ["one"]
+
+
+async def test_an_order_waits_for_one_adapter_of_a_look_and_not_for_all(tmp_path: Path) -> None:
+    for seed, name in enumerate("abc"):
+        save_adapter(tmp_path / name, CONFIG, seed=seed)
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=8)
+    played = PlayedWorker(tmp_path)
+    played.is_slow = True
+    look = asyncio.create_task(played.shelf.look())
+    await played.comes_to_be_asked(1)
+    ordered = asyncio.create_task(played.shelf.load("b", "deep/er"))
+    for num_told in (2, 3):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        played.answer(played.told[-1].digest)
+        await played.comes_to_be_asked(num_told)
+    digest = await ordered
+    assert (list(played.offered), played.offered["b"]) == (["a", "b"], digest)
+    played.answer(played.told[-1].digest)
+    await look
+    assert sorted(played.offered) == ["a", "b", "c"]
+    assert played.offered["b"] == digest, "the order is newer than what this look has seen"
+
+
+async def test_what_was_ordered_before_the_first_look_stands(tmp_path: Path) -> None:
+    save_adapter(tmp_path / "one", CONFIG, seed=1)
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=8)
+    played = PlayedWorker(tmp_path)
+    digest = await played.shelf.load("one", "deep/er")
+    await played.look_twice()
+    assert played.offered == {"one": digest}
+    save_adapter(tmp_path / "one", CONFIG, seed=2)
+    await played.look_twice()
+    assert played.offered["one"] != digest
+
+
+async def test_a_folder_that_cannot_be_looked_at_now_is_not_taken_for_gone(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = worker.offered
+    monkeypatch.setattr(worker_shelf, "scan", lambda root: {"one": None})
+    await worker.look_twice()
+    assert worker.offered == before
+    monkeypatch.setattr(worker_shelf, "scan", scan)
+    num_told = len(worker.told)
+    await worker.look_twice()
+    assert (worker.offered, len(worker.told)) == (before, num_told)
