@@ -20,7 +20,7 @@ from collections import deque
 import msgspec
 
 from cluster.deadline import Clock
-from cluster.errors import AdapterGone
+from cluster.errors import AdapterGone, AdapterUnread, SplitserveError
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.model.adapters.rank_adapters import Staged
 from engine.model.adapters.words import ClearAdapter, SettleAdapter, StageAdapter
@@ -247,17 +247,17 @@ class Adapting:
             self._tell(digest)
             self._drop_left(digest)
         else:
-            self._fail(digest, self._ranks.failure)
+            self._fail(digest, self._ranks.failure or AdapterUnread("it was given up"))
 
-    def _fail(self, digest: str, failure: str) -> None:
+    def _fail(self, digest: str, failure: SplitserveError) -> None:
         """Who waits for it is told; it may be loaded anew."""
         self._drop(digest)
         self._known.pop(digest, None)
         self._leaving.discard(digest)
         for use in [use for use in self._waiting if use.digest == digest]:
-            use.error = AdapterGone(failure)
+            use.error = AdapterGone(failure.message)
             self._waiting.remove(use)
-        self._tell(digest, failure)
+        self._tell(digest, failure.message, may_pass=isinstance(failure, AdapterUnread))
 
     def _drop_left(self, digest: str) -> None:
         item = self._bank.get(digest)
@@ -270,9 +270,9 @@ class Adapting:
         if item.is_placed:
             self._ranks.follow(ClearAdapter(item.slot))
 
-    def _tell(self, digest: str, failure: str = "") -> None:
+    def _tell(self, digest: str, failure: str = "", *, may_pass: bool = False) -> None:
         resident = self._bank.get(digest)
-        news = AdapterNews(digest, is_resident=False, failure=failure)
+        news = AdapterNews(digest, is_resident=False, failure=failure, may_pass=may_pass)
         if resident is not None and resident.is_placed:
             news = msgspec.structs.replace(news, is_resident=True, num_bytes=resident.num_bytes)
         self._news.append(news)

@@ -1,4 +1,4 @@
-"""Adapters that were offered and could not be read again: looked at anew, ever more rarely.
+"""Adapters that could not be read, for the first time or again: looked at anew, ever more rarely.
 
 lost -> due at the next look, then after 2, 4 ... MAX_LOOKS more -> offered again, or not wanted
 
@@ -22,7 +22,7 @@ class _Lost:
 
 
 class LostAdapters:
-    """Of one worker, by name. No more than it has offered."""
+    """Of one worker, by name. No more than it has offered, and has seen in its folder."""
 
     def __init__(self) -> None:
         self._lost: dict[str, _Lost] = {}

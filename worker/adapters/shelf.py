@@ -4,8 +4,8 @@ A folder below the root is an adapter of its name. What lies there at the first 
 then, others when their files have stayed the same for one look, all again when these change; one
 whose files are gone is withdrawn. Operators load one
 under a name of their choice, from any folder under the root, and unload one: that stays so until
-its files change, it is loaded again, or the worker starts anew. What was offered and is lost, as
-its files could not be read again, is tried again until one of these happens.
+its files change, it is loaded again, or the worker starts anew. What could not be read, at first or
+when the engine wanted it again, is tried again until one of these happens; what is wrong is not.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class AdapterShelf:
 
     async def look(self) -> None:
         """Once. A root that cannot be read at this moment changes nothing."""
+        await self._take_lost()
         try:
             found = await self._storage.ask("the folder of adapters", partial(scan, self._root))
         except (OSError, AdapterUnread) as error:
@@ -94,7 +95,6 @@ class AdapterShelf:
         else:
             self._note_root(is_read=True)
             await self._take(found)
-        await self._take_lost()
 
     async def load(self, name: str, path: str) -> str:
         """An operator's order: the digest that the name stands for from now on. Raises
@@ -166,12 +166,18 @@ class AdapterShelf:
             due = self._lost.due()
 
     async def _take_one(self, name: str, path: str) -> None:
-        """One that cannot be used is said in the log, once for each change of its files. What it
-        was before goes on being offered: it is in the engine."""
+        """One that cannot be used is said in the log. What it was before goes on being offered: it
+        is in the engine."""
         try:
             await self.offered.offer(name, await self._look_at(path))
             self._lost.forget(name)
+        except AdapterUnread as error:
+            self._lost.note(name, path)
+            self.offered.refuse()
+            _log.warning("an adapter was not read; it is tried again", name=name, cause=str(error))
         except SplitserveError as error:
+            if path == name:
+                self._lost.forget(name)  # its folder is watched
             self.offered.refuse()
             _log.warning("an adapter is not loaded", name=name, cause=error.message)
         except Exception:

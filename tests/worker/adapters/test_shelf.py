@@ -34,7 +34,7 @@ class PlayedWorker:
         """`turn_s`: that pass from one look at the clock to the next."""
         self.told: list[LoadAdapter | UnloadAdapter] = []
         self.num_changes = 0
-        self.failure = ""
+        self.failure, self.may_pass = "", True
         self.is_slow = False
         """It answers when `answer` is called."""
         self.slept: list[float] = []
@@ -58,7 +58,7 @@ class PlayedWorker:
             loop.call_soon(self.answer, command.digest)
 
     def answer(self, digest: str) -> None:
-        news = AdapterNews(digest, is_resident=True, failure=self.failure)
+        news = AdapterNews(digest, is_resident=True, failure=self.failure, may_pass=self.may_pass)
         self.shelf.heard(Frame(adapters=[news]))
 
     async def comes_to_be_asked(self, num_told: int) -> None:
@@ -226,7 +226,7 @@ async def test_files_that_are_refused_leave_everything_as_it_was(
 async def test_what_the_engine_cannot_have_is_not_offered(
     worker: PlayedWorker, tmp_path: Path
 ) -> None:
-    worker.failure = "there is room for 8"
+    worker.failure, worker.may_pass = "there is room for 8", False
     save_adapter(tmp_path / "big", CONFIG, rank=16)
     with pytest.raises(AdapterRefused, match="room for 8"):
         await worker.shelf.load("big", "big")
@@ -312,7 +312,7 @@ async def test_what_is_lost_is_not_tried_again_once_its_order_is_over(
         await worker.shelf.load("ordered", "deep/other")
     else:
         save_adapter(tmp_path / "ordered", CONFIG, seed=5)
-        worker.failure = "still"
+        worker.failure, worker.may_pass = "still", False
         await worker.look_twice()
         worker.failure = ""
     after = worker.offered.get("ordered")
@@ -329,6 +329,71 @@ async def test_storage_that_does_not_answer_holds_no_order_up_for_long(tmp_path:
     with pytest.raises(AdapterUnread, match="could not be read within 0 s"):
         await played.shelf.load("one", "one")
     assert not await played.shelf.unload("one")
+
+
+class FailingStorage:
+    """Fails in one way until it is told otherwise."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure: Exception | None = failure
+        self.num_read = 0
+
+    def read(self, root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+        self.num_read += 1
+        if self.failure is not None:
+            raise self.failure
+        return read_adapter(root, folder, config)
+
+
+@pytest.mark.parametrize("failure", [AdapterUnread("stale handle"), MemoryError(), TimeoutError()])
+async def test_one_whose_first_reading_fails_for_a_passing_cause_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    storage = FailingStorage(failure)
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    played = PlayedWorker(tmp_path)
+    for num_read, num_looks in enumerate((1, 1, 2, 4, 8), start=1):
+        for _ in range(num_looks):
+            await played.shelf.look()
+        assert (storage.num_read, played.offered) == (num_read, {})
+    storage.failure = None
+    for _ in range(2 * MAX_LOOKS):
+        await played.shelf.look()
+    assert (storage.num_read, list(played.offered)) == (6, ["one"])
+
+
+async def test_one_that_the_engine_could_not_read_at_first_is_tried_again(tmp_path: Path) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    played = PlayedWorker(tmp_path)
+    played.failure = "its files have given nothing"
+    await played.look_twice()
+    played.failure = ""
+    await played.look_twice()
+    assert list(played.offered) == ["one"]
+
+
+@pytest.mark.parametrize("is_refused_at_first", [True, False])
+async def test_what_is_wrong_with_one_is_not_looked_at_again_until_its_files_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused_at_first: bool
+) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    refusal = AdapterRefused("use_dora")
+    storage = FailingStorage(refusal if is_refused_at_first else AdapterUnread("stale handle"))
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    played = PlayedWorker(tmp_path)
+    await played.look_twice()
+    storage.failure = refusal
+    for _ in range(MAX_LOOKS):
+        await played.shelf.look()
+    num_read = storage.num_read
+    for _ in range(2 * MAX_LOOKS):
+        await played.shelf.look()
+    assert storage.num_read == num_read
+    storage.failure = None
+    save_adapter(tmp_path / "one", CONFIG, seed=4)
+    await played.look_twice()
+    assert list(played.offered) == ["one"]
 
 
 async def test_one_that_breaks_what_looks_at_it_hides_no_other(
