@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
 import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import worker.adapters.shelf as worker_shelf
 from cluster.errors import AdapterRefused, AdapterUnread
-from cluster.models.adapters.files import AdapterFiles, read_adapter
+from cluster.models.adapters.files import AdapterFiles, adapter_folder, read_adapter
 from cluster.models.adapters.shelf_scan import Signature, scan, signature_of
 from cluster.models.card import DecoderConfig
 from cluster.process.background import Background, cancel, nothing_needed
@@ -329,6 +331,49 @@ async def test_storage_that_does_not_answer_holds_no_order_up_for_long(tmp_path:
     with pytest.raises(AdapterUnread, match="could not be read within 0 s"):
         await played.shelf.load("one", "one")
     assert not await played.shelf.unload("one")
+
+
+async def test_a_mount_that_hangs_holds_an_order_for_no_longer_than_one_adapter_may_take(
+    worker: PlayedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_back = threading.Event()
+
+    def hanging(root: Path, path: str) -> Path:
+        assert is_back.wait(60.0)
+        return adapter_folder(root, path)
+
+    monkeypatch.setattr(worker_shelf, "adapter_folder", hanging)
+    worker.shelf._storage = FolderStorage(0.05)
+    with pytest.raises(AdapterUnread):
+        await worker.shelf.load("other", "one")
+    assert await worker.shelf.unload("one")
+    is_back.set()
+
+
+async def test_storage_is_never_asked_on_the_event_loop(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops, on_loop, off_loop = threading.current_thread(), set[str](), set[str]()
+
+    def noting(place: Any, name: str) -> None:
+        call = getattr(place, name)
+
+        def noted(*args: Any, **options: Any) -> Any:
+            (on_loop if threading.current_thread() is loops else off_loop).add(name)
+            return call(*args, **options)
+
+        monkeypatch.setattr(place, name, noted)
+
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    for place, name in ((os, "stat"), (os, "scandir"), (Path, "resolve"), (Path, "open")):
+        noting(place, name)
+    await worker.look_twice()
+    await worker.shelf.load("ordered", "deep/er")
+    await worker.shelf.unload("one")
+    await worker.look_twice()
+    assert sorted(worker.offered) == ["ordered", "two"]
+    assert (on_loop, off_loop) == (set(), {"stat", "scandir", "resolve", "open"})
 
 
 class FailingStorage:
