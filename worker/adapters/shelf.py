@@ -2,10 +2,10 @@
 
 A folder below the root is an adapter of its name. What lies there at the first look is looked at
 then, others when their files have stayed the same for one look, all again when these change; one
-whose files are gone is withdrawn. Operators load one
-under a name of their choice, from any folder under the root, and unload one: that stays so until
-its files change, it is loaded again, or the worker starts anew. What could not be read, at first or
-when the engine wanted it again, is tried again until one of these happens; what is wrong is not.
+whose files are gone is withdrawn. Operators load one under a name of their choice, from any folder
+under the root, and unload one: that stays so until the bytes of the folder of that name change, it
+is loaded again, or the worker starts anew. What could not be read, at first or when the engine
+wanted it again, is tried again until one of these happens; what is wrong is not.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ class AdapterShelf:
         """At the look before, by name; None: there was none that saw anything."""
         self._taken: dict[str, Signature] = {}
         """As of the last time that they were read, well or not."""
-        self._ordered: dict[str, str] = {}
-        """By name, the paths that operators gave for those that they loaded."""
+        self._digests: dict[str, str] = {}
+        """By name, of the folder of that name when it was read last."""
+        self._ordered: dict[str, str | None] = {}
+        """By name, the paths that operators gave for those that they loaded; None: unloaded."""
         self._lost = LostAdapters()
         self._turn = asyncio.Lock()
         """Of looks and orders, one adapter at a time."""
@@ -103,6 +105,8 @@ class AdapterShelf:
         async with self._turn:
             item = await self._look_at(path)
             await self.offered.offer(name, item)
+            if item.own_name == name:
+                self._digests[name] = item.digest
             self._pass_over(name, item.signature if item.own_name == name else None)
             self._ordered[name] = path
             self._lost.forget(name)
@@ -113,13 +117,15 @@ class AdapterShelf:
         async with self._turn:
             self._give_up(check_name(name))
             self._pass_over(name)
+            if self._seen is None or name in self._seen:
+                self._ordered[name] = None
             return self.offered.withdraw(name)
 
     def heard(self, frame: Frame) -> None:
         """What the engine says of adapters."""
         for news in frame.adapters:
             for name in self.offered.heard(news):
-                self._lost.note(name, self._ordered.get(name, name))
+                self._lost.note(name, self._ordered.get(name) or name)
 
     async def _take(self, found: dict[str, Signature | None]) -> None:
         """What has changed since it was read, and has not since the look before. Orders come in
@@ -129,7 +135,7 @@ class AdapterShelf:
         self._seen = now
         if before is None:
             before = now
-            for name in self._ordered:
+            for name in [name for name in self._ordered if name in now]:
                 self._pass_over(name)
         async with self._turn:
             self._withdraw_all_but(found)
@@ -140,7 +146,6 @@ class AdapterShelf:
             async with self._turn:
                 if self._taken.get(name) != now[name]:
                     self._taken[name] = now[name]
-                    self._give_up(name)
                     await self._take_one(name, name)
             self.num_read += 1
 
@@ -149,9 +154,10 @@ class AdapterShelf:
             is_own = self._is_own(name)
             if is_own:
                 self.offered.withdraw(name)
-            if is_own or self._ordered.get(name, name) == name:
+            if is_own or self._ordered.get(name, name) in (name, None):
                 self._give_up(name)
             del self._taken[name]
+            self._digests.pop(name, None)
 
     async def _take_lost(self) -> None:
         """For the time of a look, while they are found; the next look has the rest."""
@@ -169,15 +175,19 @@ class AdapterShelf:
         """One that cannot be used is said in the log. What it was before goes on being offered: it
         is in the engine."""
         try:
-            await self.offered.offer(name, await self._look_at(path))
-            self._lost.forget(name)
+            item = await self._look_at(path)
+            if path != name or self._is_news(name, item.digest):
+                await self.offered.offer(name, item)
+                self._lost.forget(name)
+            else:
+                self._lost.forget(name, path)
         except AdapterUnread as error:
             self._lost.note(name, path)
             self.offered.refuse()
             _log.warning("an adapter was not read; it is tried again", name=name, cause=str(error))
         except SplitserveError as error:
             if path == name:
-                self._lost.forget(name)  # its folder is watched
+                self._lost.forget(name, path)  # its folder is watched
             self.offered.refuse()
             _log.warning("an adapter is not loaded", name=name, cause=error.message)
         except Exception:
@@ -188,6 +198,15 @@ class AdapterShelf:
         return await self._storage.ask(
             path[:200], partial(_looked_at, self._root, path, self._config)
         )
+
+    def _is_news(self, name: str, digest: str) -> bool:
+        """Of the folder of that name: other bytes than it had, which end an order about the name,
+        or ones that are not offered, though no order stands."""
+        before, self._digests[name] = self._digests.get(name), digest
+        if digest != before:
+            self._give_up(name)
+        item = self.offered.find(name)
+        return name not in self._ordered and (item is None or item.digest != digest)
 
     def _note_root(self, *, is_read: bool, cause: str = "") -> None:
         """Said when it changes, and not with every look."""

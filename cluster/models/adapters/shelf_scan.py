@@ -9,8 +9,9 @@ from cluster.adapter import MAX_ADAPTERS, check_name
 from cluster.errors import InvalidRequest
 from cluster.models.adapters.files import SETTINGS, WEIGHTS
 
-Signature = tuple[tuple[int, int, int], ...]
-"""Of both files: inode, size, time of the last change in ns. Another one: other contents, maybe."""
+Signature = tuple[tuple[int, int], ...]
+"""Of both files: size, time of the last change in ns. Another one: other contents, maybe. Without
+the inode: mounts of object stores make up another one now and then."""
 _MOST_ENTRIES = 16 * MAX_ADAPTERS
 
 
@@ -20,7 +21,7 @@ def signature_of(folder: Path) -> Signature | None:
         stats = [os.stat(folder / name) for name in (SETTINGS, WEIGHTS)]
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+    return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
 def scan(root: Path) -> dict[str, Signature | None]:

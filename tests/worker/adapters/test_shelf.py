@@ -211,6 +211,50 @@ async def test_an_unloaded_one_stays_so_until_its_files_change(
     assert list(worker.offered) == ["one"]
 
 
+def touch(folder: Path, *, at_ns: int) -> None:
+    """The same bytes, another time."""
+    for file in folder.iterdir():
+        os.utime(file, ns=(at_ns, at_ns))
+
+
+@pytest.mark.parametrize("order", ["unload", "load"])
+async def test_an_order_stands_while_the_bytes_of_its_folder_stay_the_same(
+    worker: PlayedWorker, tmp_path: Path, order: str
+) -> None:
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    if order == "unload":
+        await worker.shelf.unload("one")
+    else:
+        await worker.shelf.load("one", "deep/er")
+    before = worker.offered
+    touch(tmp_path / "one", at_ns=1)
+    await worker.look_twice()
+    assert worker.offered == before
+    save_adapter(tmp_path / "one", CONFIG, seed=5)
+    await worker.look_twice()
+    assert worker.offered["one"] not in before.values()
+
+
+async def test_files_with_other_inodes_are_not_read_again(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tmp_path / "one", tmp_path / "deep" / "copy")  # with their times
+    shutil.rmtree(tmp_path / "one")
+    (tmp_path / "deep" / "copy").rename(tmp_path / "one")
+    storage = FailingStorage(AdapterUnread("it is not read"))
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    await worker.look_twice()
+    assert (storage.num_read, list(worker.offered)) == (0, ["one"])
+
+
+async def test_one_that_is_unloaded_before_the_first_look_stays_so(tmp_path: Path) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    played = PlayedWorker(tmp_path)
+    assert not await played.shelf.unload("one")
+    await played.look_twice()
+    assert played.offered == {}
+
+
 async def test_files_that_are_refused_leave_everything_as_it_was(
     worker: PlayedWorker, tmp_path: Path
 ) -> None:
