@@ -18,7 +18,7 @@ from cli.terminal import say
 from cluster.cache_heirs import CacheHeirs
 from cluster.config import RouterOptions, ServeOptions
 from cluster.dial.dialer import Dialer
-from cluster.errors import DiskFull, PlaceLost
+from cluster.errors import ConfigError, DiskFull, PlaceLost
 from cluster.home import default_home
 from cluster.join_token import JOIN_TOKEN, fleets_token
 from cluster.launcher.local import LocalLauncher
@@ -51,11 +51,20 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
     os.environ[JOIN_TOKEN] = fleets_token()  # for its children, and for itself
     options = with_claimed_ports(options)
     check_router(options.router)
+    check_adapters(options)
     if warning := warning_of_strangers(options.router):
         say(f"warning: {warning}")
     log_dir = _log_dir(options.log_dir)
     with place_of(options) as place:
         return _serve_at(place, log_dir)
+
+
+def check_adapters(options: ServeOptions) -> None:
+    """A worker goes on without a folder that it cannot read, which may come back; who starts a
+    fleet here has named one that is there. Raises ConfigError."""
+    folder = options.engine.adapters
+    if options.launcher == "local" and folder and not Path(folder).expanduser().is_dir():
+        raise ConfigError(f"there is no folder {folder} to load adapters from", param="adapters")
 
 
 def _serve_at(place: FleetPlace, log_dir: Path) -> ExitCode:

@@ -21,6 +21,7 @@
     |  |  '- BudgetSpent           429: and of tokens all of this period
     |  |- NoWorker                 nobody can serve this now
     |  |- AdapterGone              the worker has no such adapter, or has no room for it
+    |  |- AdapterUnread            an adapter's files could not be read this time
     |  |- PlaceLost                the cluster below a fleet does not answer
     |  '- Draining
     |- DeadlineExceeded            504
@@ -134,6 +135,10 @@ class NoWorker(NotReady):
 
 class AdapterGone(NotReady):
     """This worker does not have the adapter that a request is for; another one may."""
+
+
+class AdapterUnread(NotReady):
+    """An adapter's files could not be read this time; nothing is known to be wrong with them."""
 
 
 class PlaceLost(NotReady):
@@ -258,6 +263,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     BudgetSpent: ErrorStatus("insufficient_quota", 429, "RESOURCE_EXHAUSTED", "insufficient_quota"),
     NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),
     AdapterGone: ErrorStatus("adapter_gone", 503, "UNAVAILABLE", "server_error"),
+    AdapterUnread: ErrorStatus("adapter_unread", 503, "UNAVAILABLE", "server_error"),
     Draining: ErrorStatus("draining", 503, "UNAVAILABLE", "server_error"),
     DeadlineExceeded: ErrorStatus("deadline_exceeded", 504, "DEADLINE_EXCEEDED", "server_error"),
     NotResumable: ErrorStatus("not_resumable", 404, "NOT_FOUND", _CLIENTS),

@@ -34,5 +34,7 @@ class AdapterNews(msgspec.Struct, frozen=True):
     is_resident: bool
     failure: str = ""
     """Why it cannot be had; empty: it can."""
+    may_pass: bool = False
+    """Of a failure: its files could not be read, and another time perhaps can."""
     num_bytes: int = 0
     """That it takes of the memory of the engine's first rank, where it is resident."""

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from cluster.adapter import MAX_ADAPTERS
 from cluster.engine_options import EngineOptions
-from cluster.errors import ConfigError
+from cluster.errors import AdapterUnread, ConfigError, SplitserveError
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import RowSharing
 from engine.model.adapters.bank import AdapterBank, AdapterRoom
@@ -30,8 +30,8 @@ class ReplicaAdapters(Protocol):
         """Memory that each LoRA rank takes here."""
 
     @property
-    def failure(self) -> str:
-        """Why what was settled last has failed, as far as it is known here."""
+    def failure(self) -> SplitserveError | None:
+        """Why what was settled last has failed, as far as it is known here: see RankAdapters."""
 
     def follow(self, word: AdapterWord) -> Staged:
         """What came of it, at all ranks. Raises RankLost."""
@@ -44,7 +44,7 @@ class OwnAdapters:
         self._own, self.room, self.lora_rank_bytes = own, bank.room, bank.lora_rank_bytes
 
     @property
-    def failure(self) -> str:
+    def failure(self) -> SplitserveError | None:
         """See ReplicaAdapters."""
         return self._own.failure
 
@@ -68,9 +68,10 @@ class GroupAdapters(OwnAdapters):
         self._tell, self._loss_after = tell, loss_after
 
     @property
-    def failure(self) -> str:
+    def failure(self) -> SplitserveError | None:
         """See ReplicaAdapters."""
-        return self._own.failure or "another rank could not read it; its log has the cause"
+        cause = "another rank could not read it; its log has the cause"
+        return self._own.failure or AdapterUnread(cause)
 
     def follow(self, word: AdapterWord) -> Staged:
         """See ReplicaAdapters."""

@@ -6,54 +6,42 @@
       '-------------------------------------------------- of no request: evicted --'
 
 A request holds its adapter from the moment that it gets it to its end, so that none goes under a
-running answer. One that waits for files is passed by others; one that lacks room by those whose
-adapter is there, and for PASSED_S alone: they keep the room taken. One adapter is staged at a time.
+running answer. One that waits for files is passed by others. Those that lack room take turns, an
+adapter after the other: the first is passed for PASSED_S by all whose adapter is there; then those
+that are to give way for it are closed: who has one goes on with it, nobody else gets it, and when
+the last has left it is the first one's. All other adapters go on. One adapter is staged at a time.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
-from dataclasses import dataclass
+from collections import deque
 
 import msgspec
 
 from cluster.deadline import Clock
-from cluster.errors import AdapterGone
+from cluster.errors import AdapterGone, AdapterUnread, SplitserveError
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.model.adapters.rank_adapters import Staged
 from engine.model.adapters.words import ClearAdapter, SettleAdapter, StageAdapter
 from engine.runner.adapters import ReplicaAdapters
-from engine.step.lora_runs import LoraRuns
+from engine.step.bank_places import BankPlace, BankPlaces
 from engine.step.requests.adapter_use import AdapterUse
 
 SETTLE_INTERVAL_S = 0.005
 """Ranks are asked so often how far they are, each time in a call of all."""
 PASSED_S = 2.0
-"""A name that has no room must not stop all others for as long as the longest answer runs."""
-
-
-@dataclass(slots=True)
-class _Resident:
-    """In the bank, or on its way there."""
-
-    slot: int
-    start: int
-    num_bytes: int
-    num_users: int = 0
-    is_placed: bool = False
+"""So long who is in the bank is let in, however many lack room: else adapters would give way to
+each other with every answer, and be read each time."""
 
 
 class Adapting:
     """Of one engine. From its one thread, between two steps."""
 
-    def __init__(self, adapters: ReplicaAdapters, clock: Clock = time.monotonic) -> None:
+    def __init__(self, adapters: ReplicaAdapters, *, clock: Clock = time.monotonic) -> None:
         self._adapters, self._clock = adapters, clock
-        self._runs = LoraRuns(adapters.room.num_lora_ranks)
-        self._free_slots = list(range(adapters.room.num_slots - 1, 0, -1))
+        self._bank = BankPlaces(adapters.room)
         self._known: dict[str, LoadAdapter] = {}
-        self._resident: OrderedDict[str, _Resident] = OrderedDict()
-        """The least lately used first."""
         self._waiting: deque[AdapterUse] = deque()
         self._unasked: deque[str] = deque()
         """Known and to be read where there is room, though nobody has asked yet."""
@@ -61,10 +49,14 @@ class Adapting:
         """No more are let in; gone with the last who has it."""
         self._staged: str | None = None
         self._settle_s = 0.0
-        self._lacking: AdapterUse | None = None
-        """The first that waits, as it lacked room at the last turn."""
+        self._lacking: str | None = None
+        """The adapter of the first that waits, which lacked room at the last turn."""
         self._lacking_s = 0.0
         """Since when."""
+        self._closed: BankPlace | None = None
+        """The place that is to become free for it."""
+        self._tried: tuple[str, int] | None = None
+        """That there was no place for, and at which `num_freed`."""
         self._news: list[AdapterNews] = []
 
     @property
@@ -92,11 +84,13 @@ class Adapting:
     def load(self, command: LoadAdapter) -> None:
         """From now on requests may ask for it; it is read at once where that evicts nobody."""
         self._leaving.discard(command.digest)
-        lora_rank, room = command.lora_rank, self._runs.num_lora_ranks
-        if lora_rank > room:
-            failure = f"its rank is {lora_rank}, and there is room for {room} (--adapter-ranks)"
-            self._tell(command.digest, failure)
-        elif command.digest in self._resident or command.digest in self._known:
+        if command.lora_rank > self._bank.num_lora_ranks:
+            most = self._bank.num_lora_ranks
+            self._tell(
+                command.digest,
+                f"its rank is {command.lora_rank}, and there is room for {most} (--adapter-ranks)",
+            )
+        elif command.digest in self._bank or command.digest in self._known:
             self._known[command.digest] = command
             self._tell(command.digest)
         else:
@@ -106,7 +100,7 @@ class Adapting:
     def unload(self, command: UnloadAdapter) -> None:
         """Nobody asks for it any more; who has it goes on with it."""
         self._known.pop(command.digest, None)
-        if command.digest in self._resident:
+        if command.digest in self._bank:
             self._leaving.add(command.digest)
             self._drop_left(command.digest)
 
@@ -125,8 +119,7 @@ class Adapting:
             if use in self._waiting:
                 self._waiting.remove(use)
             return
-        resident = self._resident[use.digest]
-        resident.num_users -= 1
+        self._bank.release(use.digest)
         use.slot = None
         self._drop_left(use.digest)
 
@@ -134,14 +127,15 @@ class Adapting:
         """Settles what is staged, lets in who can be, and stages what the next one waits for.
         Raises RankLost."""
         self._settle()
-        is_passed = False
+        if all(use.digest != self._lacking for use in self._waiting):
+            self._lacking = self._closed = None
+        is_lacking = False
         for use in list(self._waiting):
-            if self._grant(use, may_stage=not is_passed):
+            if self._grant(use, may_stage=not is_lacking):
                 self._waiting.remove(use)
-            elif self._staged is None and not is_passed:
-                is_passed = self._may_be_passed(use)
-                if not is_passed:
-                    break
+            elif self._staged is None and not is_lacking:
+                is_lacking = True
+                self._lacks(use.digest)
         if self._waiting:
             self._leave_unasked()
         elif self._staged is None:
@@ -149,31 +143,35 @@ class Adapting:
 
     def check_invariants(self) -> list[str]:
         """Broken promises, in words; empty is good."""
-        slots = sorted([*self._free_slots, *(item.slot for item in self._resident.values())])
-        found = [] if slots == list(range(1, self._adapters.room.num_slots)) else ["slots are lost"]
-        if any(item.num_users < 0 for item in self._resident.values()):
-            found.append("an adapter was left more often than entered")
+        found = list(self._bank.check_invariants())
+        if self._closed is not None and self._lacking is None:
+            found.append("adapters are closed for nobody")
         return found
 
     def num_users(self, digest: str) -> int:
         """Requests that hold it."""
-        resident = self._resident.get(digest)
+        resident = self._bank.get(digest)
         return 0 if resident is None else resident.num_users
 
-    def _may_be_passed(self, use: AdapterUse) -> bool:
-        """Of the first that lacks room."""
+    def _lacks(self, digest: str) -> None:
+        """The first of all that lack room."""
         now_s = self._clock()
-        if use is not self._lacking:
-            self._lacking, self._lacking_s = use, now_s
-        return now_s - self._lacking_s < PASSED_S
+        if digest != self._lacking:
+            self._lacking, self._lacking_s, self._closed = digest, now_s, None
+        elif self._closed is None and now_s - self._lacking_s >= PASSED_S:
+            self._closed = self._bank.place_for(self._known[digest].lora_rank)
+
+    def _is_open(self, digest: str) -> bool:
+        """It is not about to give way."""
+        return self._closed is None or digest not in self._closed.in_way
 
     def _grant(self, use: AdapterUse, *, may_stage: bool) -> bool:
         """Whether it waits no longer: it has its adapter, or never will."""
-        resident = self._resident.get(use.digest)
+        resident = self._bank.get(use.digest)
         if resident is not None and resident.is_placed:
-            self._resident.move_to_end(use.digest)
-            resident.num_users += 1
-            use.slot = resident.slot
+            if not self._is_open(use.digest):
+                return False
+            use.slot = self._bank.hold(use.digest)
             return True
         if resident is None and self._staged is None and may_stage:
             command = self._known.get(use.digest)
@@ -188,13 +186,13 @@ class Adapting:
         and are read then."""
         while self._unasked:
             digest = self._unasked.popleft()
-            if digest in self._known and digest not in self._resident:
+            if digest in self._known and digest not in self._bank:
                 self._tell(digest)
 
     def _stage_unasked(self) -> None:
         while self._unasked:
             command = self._known.get(self._unasked.popleft())
-            if command is None or command.digest in self._resident:
+            if command is None or command.digest in self._bank:
                 continue
             if self._stage(command, may_evict=False):
                 return
@@ -202,34 +200,38 @@ class Adapting:
 
     def _stage(self, command: LoadAdapter, *, may_evict: bool) -> bool:
         """False: there is no room now."""
-        start = self._runs.take(command.lora_rank) if self._free_slots else None
-        while start is None and may_evict and self._evict_one():
-            start = self._runs.take(command.lora_rank)
-        if start is None:
+        digest, looked = command.digest, (command.digest, self._bank.num_freed)
+        if looked == self._tried:
             return False
-        slot = self._free_slots.pop()
+        place = self._bank.place_for(command.lora_rank)
+        if digest == self._lacking and self._closed is not None and not self._bank.is_free(place):
+            place = self._closed
+        if not self._bank.is_free(place):
+            self._tried = looked
+            return False
+        if place.in_way and not may_evict:
+            return False
+        for other in place.in_way:
+            self._evict(other)
         num_bytes = command.lora_rank * self._adapters.lora_rank_bytes
-        self._resident[command.digest] = _Resident(slot, start, num_bytes)
-        self._staged, self._settle_s = command.digest, self._clock()
+        slot = self._bank.put(digest, place.start, command.lora_rank, num_bytes=num_bytes)
+        self._lacking = self._closed = None
+        self._staged, self._settle_s = digest, self._clock()
         word = StageAdapter(
             root=command.root,
             folder=command.folder,
-            digest=command.digest,
+            digest=digest,
             slot=slot,
-            start=start,
+            start=place.start,
         )
         self._adapters.follow(word)
         return True
 
-    def _evict_one(self) -> bool:
-        """The one that was used least lately, of those that nobody uses."""
-        for digest, item in self._resident.items():
-            if item.is_placed and not item.num_users:
-                self._drop(digest)
-                if digest in self._known:
-                    self._tell(digest)
-                return True
-        return False
+    def _evict(self, digest: str) -> None:
+        if digest in self._bank:  # else it was unloaded, and left by all, since it was closed
+            self._drop(digest)
+            if digest in self._known:
+                self._tell(digest)
 
     def _settle(self) -> None:
         digest = self._staged
@@ -241,38 +243,36 @@ class Adapting:
             return
         self._staged = None
         if progress is Staged.READ:
-            self._resident[digest].is_placed = True
+            self._bank.arrive(digest)
             self._tell(digest)
             self._drop_left(digest)
         else:
-            self._fail(digest, self._adapters.failure)
+            self._fail(digest, self._adapters.failure or AdapterUnread("it was given up"))
 
-    def _fail(self, digest: str, failure: str) -> None:
+    def _fail(self, digest: str, failure: SplitserveError) -> None:
         """Who waits for it is told; it may be loaded anew."""
         self._drop(digest)
         self._known.pop(digest, None)
         self._leaving.discard(digest)
         for use in [use for use in self._waiting if use.digest == digest]:
-            use.error = AdapterGone(failure)
+            use.error = AdapterGone(failure.message)
             self._waiting.remove(use)
-        self._tell(digest, failure)
+        self._tell(digest, failure.message, may_pass=isinstance(failure, AdapterUnread))
 
     def _drop_left(self, digest: str) -> None:
-        item = self._resident.get(digest)
-        if item is not None and digest in self._leaving and item.is_placed and not item.num_users:
+        item = self._bank.get(digest)
+        if item is not None and digest in self._leaving and not item.is_held:
             self._drop(digest)
             self._leaving.discard(digest)
 
     def _drop(self, digest: str) -> None:
-        item = self._resident.pop(digest)
+        item = self._bank.drop(digest)
         if item.is_placed:
             self._adapters.follow(ClearAdapter(item.slot))
-        self._runs.give_back(item.start)
-        self._free_slots.append(item.slot)
 
-    def _tell(self, digest: str, failure: str = "") -> None:
-        resident = self._resident.get(digest)
-        news = AdapterNews(digest, is_resident=False, failure=failure)
+    def _tell(self, digest: str, failure: str = "", *, may_pass: bool = False) -> None:
+        resident = self._bank.get(digest)
+        news = AdapterNews(digest, is_resident=False, failure=failure, may_pass=may_pass)
         if resident is not None and resident.is_placed:
             news = msgspec.structs.replace(news, is_resident=True, num_bytes=resident.num_bytes)
         self._news.append(news)

@@ -93,7 +93,9 @@ class Engine:
         self._speculation, self.why_no_drafts = made
         """In words; None: sequences are drafted for."""
         self._grammars = grammars
-        self.adapters = None if replica.adapters is None else Adapting(replica.adapters, clock)
+        self.adapters = (
+            None if replica.adapters is None else Adapting(replica.adapters, clock=clock)
+        )
         self.masking = Masking.of(self.table, replica, grammars)
         self.masking.drafts = self._speculation is not None
         self._planner = self._planner_of(options, self._speculation)

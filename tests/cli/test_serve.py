@@ -16,6 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cli.serve import check_adapters
+from cluster.common_options import ModelOptions
+from cluster.config import ServeOptions
+from cluster.engine_options import EngineOptions
+from cluster.errors import ConfigError
 from tests.cli.run_cli import ROOT, clean_environ, cli
 from tests.cluster.child_programs import (
     IGNORES_SIGTERM,
@@ -213,3 +218,16 @@ def test_a_model_that_does_not_exist_is_told_before_any_process_starts(tmp_path:
     done = cli(*words, "--log-dir", str(tmp_path))
     assert done.returncode == 2
     assert "none.gguf" in done.stderr and "ready" not in done.stderr
+
+
+def test_a_folder_of_adapters_that_is_not_there_is_said_before_anything_is_started(
+    tmp_path: Path,
+) -> None:
+    def options(launcher: str, folder: Path) -> ServeOptions:
+        engine = EngineOptions(adapters=str(folder))
+        return ServeOptions(model=ModelOptions(), engine=engine, launcher=launcher)
+
+    check_adapters(options("local", tmp_path))
+    check_adapters(options("ray", tmp_path / "there"))
+    with pytest.raises(ConfigError, match="there is no folder .*/typo to load adapters from"):
+        check_adapters(options("local", tmp_path / "typo"))

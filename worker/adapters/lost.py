@@ -1,4 +1,4 @@
-"""Adapters that were offered and could not be read again: looked at anew, ever more rarely.
+"""Adapters that could not be read, for the first time or again: looked at anew, ever more rarely.
 
 lost -> due at the next look, then after 2, 4 ... MAX_LOOKS more -> offered again, or not wanted
 
@@ -22,7 +22,7 @@ class _Lost:
 
 
 class LostAdapters:
-    """Of one worker, by name. No more than it has offered."""
+    """Of one worker, by name. No more than it has offered, and has seen in its folder."""
 
     def __init__(self) -> None:
         self._lost: dict[str, _Lost] = {}
@@ -34,9 +34,10 @@ class LostAdapters:
         """Its files are below the root at `path`. One that is known waits as long as it did."""
         self._lost.setdefault(name, _Lost(path))
 
-    def forget(self, name: str) -> None:
-        """It is offered again, or nobody wants it."""
-        self._lost.pop(name, None)
+    def forget(self, name: str, path: str | None = None) -> None:
+        """It is offered again, or nobody wants it; of `path` alone, where one is named."""
+        if path is None or (name in self and self._lost[name].path == path):
+            self._lost.pop(name, None)
 
     def look(self) -> tuple[str, str] | None:
         """Another look: see `due`. Of those that are not found one alone belongs to a look: storage

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster.adapter import MAX_ADAPTERS, Adapter, OfferedAdapter
-from cluster.errors import AdapterRefused
+from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.logs import get_logger
+from cluster.models.adapters.shelf_scan import Signature
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from worker.adapters.numbers import AdapterNumbers
 
@@ -31,6 +32,10 @@ class LookedAt:
     digest: str
     folder: Path
     lora_rank: int
+    own_name: str = ""
+    """Of the folder, where it lies right below the root; empty: it lies deeper."""
+    signature: Signature | None = None
+    """Of its files, before they were read."""
 
 
 class OfferedAdapters:
@@ -70,14 +75,14 @@ class OfferedAdapters:
 
     async def offer(self, name: str, item: LookedAt) -> None:
         """Once the engine has it, in place of what had the name. Raises AdapterRefused where it
-        cannot have it; then nothing has changed."""
+        cannot have it, AdapterUnread where it may another time; then nothing has changed."""
         if name not in self._by_name and len(self._by_name) >= MAX_ADAPTERS:
             raise AdapterRefused(f"{MAX_ADAPTERS} adapters are offered, which is the limit")
         self._being_offered[item.digest] += 1
         try:
             news = await self._at_engine(item)
             if news.failure:
-                raise AdapterRefused(news.failure)
+                raise (AdapterUnread if news.may_pass else AdapterRefused)(news.failure)
             before = self._by_name.get(name)
             self._by_name[name] = item
         finally:

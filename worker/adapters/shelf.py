@@ -1,41 +1,43 @@
 """A worker's folder of adapters: watched, and ordered about by operators.
 
-A folder below the root is an adapter of its name. It is looked at when its files have stayed the
-same for one look, again when they change, and withdrawn when they are gone. Operators load one
-under a name of their choice, from any folder under the root, and unload one: that stays so until
-its files change, it is loaded again, or the worker starts anew. What was offered and is lost, as
-its files could not be read again, is tried again until one of these happens.
+A folder below the root is an adapter of its name. What lies there at the first look is looked at
+then, others when their files have stayed the same for one look, all again when these change; one
+whose files are gone is withdrawn. Operators load one under a name of their choice, from any folder
+under the root, and unload one: that stays so until the bytes of the folder of that name change, it
+is loaded again, or the worker starts anew. What could not be read, at first or when the engine
+wanted it again, is tried again until one of these happens; what is wrong is not.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from cluster.adapter import check_name
 from cluster.deadline import Clock, Sleep
-from cluster.errors import AdapterRefused, ConfigError, SplitserveError
+from cluster.errors import AdapterUnread, SplitserveError
 from cluster.logs import get_logger
 from cluster.models.adapters.files import adapter_folder, read_adapter
 from cluster.models.adapters.shelf_scan import Signature, scan, signature_of
 from cluster.models.card import DecoderConfig
 from cluster.process.background import Background
-from cluster.process.thread_call import in_thread
 from engine.contract.adapters import LoadAdapter, UnloadAdapter
 from engine.contract.messages import Frame
 from worker.adapters.lost import LostAdapters
 from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.offered import LookedAt, OfferedAdapters
+from worker.adapters.storage import FolderStorage
 
 LOOK_INTERVAL_S: Final = 1.0
 RETIRE_S: Final = 5.0
 """From the moment that routers are told of a withdrawal until the engine is: they hear of it at
 once, at the latest with the second beat after a lost one."""
 READ_LIMIT_S: Final = 45.0
-"""Of one adapter: of storage that does not answer an operator hears within his order's minute."""
+"""Of one adapter, or of the look at the folder: of storage that does not answer an operator hears
+within his order's minute."""
 _log = get_logger("worker.adapters")
 
 
@@ -54,58 +56,58 @@ class AdapterShelf:
         sleep: Sleep,
         read_limit_s: float = READ_LIMIT_S,
     ) -> None:
-        self._root, self._config, self._read_limit_s = root, config, read_limit_s
+        self._root, self._config, self._storage = root, config, FolderStorage(read_limit_s)
         self._background, self._clock, self._sleep = background, clock, sleep
         self.offered = OfferedAdapters(root, send, on_change, self._retire)
-        self._seen: dict[str, Signature] = {}
-        """At the look before: by name."""
+        self._seen: dict[str, Signature] | None = None
+        """At the look before, by name; None: there was none that saw anything."""
         self._taken: dict[str, Signature] = {}
         """As of the last time that they were read, well or not."""
-        self._ordered: dict[str, str] = {}
-        """By name, the paths that operators gave for those that they loaded."""
+        self._digests: dict[str, str] = {}
+        """By name, of the folder of that name when it was read last."""
+        self._ordered: dict[str, str | None] = {}
+        """By name, the paths that operators gave for those that they loaded; None: unloaded."""
         self._lost = LostAdapters()
         self._turn = asyncio.Lock()
+        """Of looks and orders, one adapter at a time."""
+        self.has_looked = asyncio.Event()
+        """What lies there is offered, as far as it could be read."""
+        self.num_read = self.num_to_read = 0
+        """At this look."""
+        self._is_root_read = True
 
     def numbers(self) -> AdapterNumbers:
         """Of now; from any thread."""
         return self.offered.numbers
 
-    async def take_all(self) -> None:
-        """What lies there at the start. Raises ConfigError for a folder that cannot be read."""
-        try:
-            self._seen = await in_thread("adapters", partial(scan, self._root))
-        except OSError as error:
-            raise ConfigError(
-                f"the folder of adapters {self._root} cannot be read: {error.strerror}",
-                param="adapters",
-            ) from error
-        await self._take(self._seen)
-
     async def follow(self) -> None:
         """Looks again and again, until it is cancelled."""
         while True:
             await self.look()
+            self.has_looked.set()
             await self._sleep(LOOK_INTERVAL_S)
 
     async def look(self) -> None:
         """Once. A root that cannot be read at this moment changes nothing."""
-        try:
-            found = await in_thread("adapters", partial(scan, self._root))
-        except OSError as error:
-            _log.warning("the folder of adapters cannot be read", cause=str(error))
-        else:
-            await self._take(found)
         await self._take_lost()
+        try:
+            found = await self._storage.ask("the folder of adapters", partial(scan, self._root))
+        except (OSError, AdapterUnread) as error:
+            self._note_root(is_read=False, cause=str(error))
+        else:
+            self._note_root(is_read=True)
+            await self._take(found)
 
     async def load(self, name: str, path: str) -> str:
         """An operator's order: the digest that the name stands for from now on. Raises
-        AdapterRefused."""
+        AdapterRefused, and AdapterUnread for what may be tried again."""
         check_name(name)
         async with self._turn:
-            folder = await in_thread("adapter", partial(adapter_folder, self._root, path))
-            self._note_taken(name, folder)
-            item = await self._look_at(folder)
+            item = await self._look_at(path)
             await self.offered.offer(name, item)
+            if item.own_name == name:
+                self._digests[name] = item.digest
+            self._pass_over(name, item.signature if item.own_name == name else None)
             self._ordered[name] = path
             self._lost.forget(name)
             return item.digest
@@ -114,31 +116,48 @@ class AdapterShelf:
         """An operator's order; False where nothing has that name."""
         async with self._turn:
             self._give_up(check_name(name))
+            self._pass_over(name)
+            if self._seen is None or name in self._seen:
+                self._ordered[name] = None
             return self.offered.withdraw(name)
 
     def heard(self, frame: Frame) -> None:
         """What the engine says of adapters."""
         for news in frame.adapters:
             for name in self.offered.heard(news):
-                self._lost.note(name, self._ordered.get(name, name))
+                self._lost.note(name, self._ordered.get(name) or name)
 
-    async def _take(self, found: dict[str, Signature]) -> None:
-        """What has changed since it was read, and has not since the look before."""
+    async def _take(self, found: dict[str, Signature | None]) -> None:
+        """What has changed since it was read, and has not since the look before. Orders come in
+        between: they, too, are about files that this look has seen."""
+        before = self._seen
+        now = {name: seen for name in found if (seen := found[name] or (before or {}).get(name))}
+        self._seen = now
+        if before is None:
+            before = now
+            for name in [name for name in self._ordered if name in now]:
+                self._pass_over(name)
         async with self._turn:
-            for name in [name for name in self._taken if name not in found]:
-                is_own = self._is_own(name)
-                if is_own:
-                    self.offered.withdraw(name)
-                if is_own or self._ordered.get(name, name) == name:
-                    self._give_up(name)
-                del self._taken[name]
-            for name, signature in found.items():
-                is_new = self._taken.get(name) != signature
-                if is_new and self._seen.get(name) == signature:
-                    self._taken[name] = signature
-                    self._give_up(name)
+            self._withdraw_all_but(found)
+        changed = [name for name, seen in now.items() if before.get(name) == seen]
+        changed = [name for name in changed if self._taken.get(name) != now[name]]
+        self.num_read, self.num_to_read = 0, len(changed)
+        for name in changed:
+            async with self._turn:
+                if self._taken.get(name) != now[name]:
+                    self._taken[name] = now[name]
                     await self._take_one(name, name)
-            self._seen = found
+            self.num_read += 1
+
+    def _withdraw_all_but(self, found: Container[str]) -> None:
+        for name in [name for name in self._taken if name not in found]:
+            is_own = self._is_own(name)
+            if is_own:
+                self.offered.withdraw(name)
+            if is_own or self._ordered.get(name, name) in (name, None):
+                self._give_up(name)
+            del self._taken[name]
+            self._digests.pop(name, None)
 
     async def _take_lost(self) -> None:
         """For the time of a look, while they are found; the next look has the rest."""
@@ -153,30 +172,49 @@ class AdapterShelf:
             due = self._lost.due()
 
     async def _take_one(self, name: str, path: str) -> None:
-        """One that cannot be used is said in the log, once for each change of its files. What it
-        was before goes on being offered: it is in the engine."""
+        """One that cannot be used is said in the log. What it was before goes on being offered: it
+        is in the engine."""
         try:
-            folder = await in_thread("adapter", partial(adapter_folder, self._root, path))
-            await self.offered.offer(name, await self._look_at(folder))
-            self._lost.forget(name)
+            item = await self._look_at(path)
+            if path != name or self._is_news(name, item.digest):
+                await self.offered.offer(name, item)
+                self._lost.forget(name)
+            else:
+                self._lost.forget(name, path)
+        except AdapterUnread as error:
+            self._lost.note(name, path)
+            self.offered.refuse()
+            _log.warning("an adapter was not read; it is tried again", name=name, cause=str(error))
         except SplitserveError as error:
+            if path == name:
+                self._lost.forget(name, path)  # its folder is watched
             self.offered.refuse()
             _log.warning("an adapter is not loaded", name=name, cause=error.message)
         except Exception:
             _log.exception("an adapter cannot be looked at; the others can", name=name)
 
-    async def _look_at(self, folder: Path) -> LookedAt:
-        read = partial(read_adapter, self._root, folder, self._config)
-        try:
-            async with asyncio.timeout(self._read_limit_s):
-                files = await in_thread("adapter", read)
-        except MemoryError:
-            raise AdapterRefused(f"{folder.name} does not fit in memory") from None
-        except TimeoutError:
-            raise AdapterRefused(
-                f"{folder.name} could not be read within {self._read_limit_s:g} s"
-            ) from None
-        return LookedAt(digest=files.digest, folder=folder, lora_rank=files.lora_rank)
+    async def _look_at(self, path: str) -> LookedAt:
+        """Raises AdapterRefused and AdapterUnread."""
+        return await self._storage.ask(
+            path[:200], partial(_looked_at, self._root, path, self._config)
+        )
+
+    def _is_news(self, name: str, digest: str) -> bool:
+        """Of the folder of that name: other bytes than it had, which end an order about the name,
+        or ones that are not offered, though no order stands."""
+        before, self._digests[name] = self._digests.get(name), digest
+        if digest != before:
+            self._give_up(name)
+        item = self.offered.find(name)
+        return name not in self._ordered and (item is None or item.digest != digest)
+
+    def _note_root(self, *, is_read: bool, cause: str = "") -> None:
+        """Said when it changes, and not with every look."""
+        if not is_read and self._is_root_read:
+            _log.error("the folder of adapters cannot be read; it is tried again", cause=cause)
+        elif is_read and not self._is_root_read:
+            _log.info("the folder of adapters can be read again")
+        self._is_root_read = is_read
 
     def _give_up(self, name: str) -> None:
         """Its order, and what was lost of it."""
@@ -186,13 +224,14 @@ class AdapterShelf:
     def _is_own(self, name: str) -> bool:
         """Whether what has that name came from the folder of that name."""
         item = self.offered.find(name)
-        return item is not None and item.folder == self._root.resolve() / name
+        return item is not None and item.own_name == name
 
-    def _note_taken(self, name: str, folder: Path) -> None:
-        """The watch need not read it once more."""
-        signature = signature_of(folder)
-        if signature is not None and folder == self._root.resolve() / name:
-            self._taken[name] = signature
+    def _pass_over(self, name: str, now: Signature | None = None) -> None:
+        """An operator has ordered what the name is: its own folder counts once that changes. `now`:
+        as it is known to be; None: as it was at the last look."""
+        now = now or (self._seen or {}).get(name)
+        if now is not None:
+            self._taken[name] = now
 
     def _retire(self, digest: str) -> None:
         self._background.once(f"retire adapter {digest}", self._drop_later(digest))
@@ -200,3 +239,17 @@ class AdapterShelf:
     async def _drop_later(self, digest: str) -> None:
         await self._sleep(RETIRE_S)
         self.offered.drop(digest)
+
+
+def _looked_at(root: Path, path: str, config: DecoderConfig) -> LookedAt:
+    """All that waits for storage, in one call. Raises AdapterRefused."""
+    folder = adapter_folder(root, path)
+    signature = signature_of(folder)
+    files = read_adapter(root, folder, config)
+    return LookedAt(
+        digest=files.digest,
+        folder=folder,
+        lora_rank=files.lora_rank,
+        own_name=folder.name if folder.parent == root.resolve() else "",
+        signature=signature,
+    )

@@ -6,15 +6,17 @@ read, and only safetensors are opened.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from cluster.adapter import DIGEST_CHARS, MAX_LORA_RANK
-from cluster.errors import AdapterRefused, BadCheckpoint
+from cluster.errors import AdapterRefused, AdapterUnread, BadCheckpoint, SplitserveError
 from cluster.models.adapters.settings import AdapterSettings, read_settings
 from cluster.models.adapters.targets import values_per_lora_rank
 from cluster.models.adapters.tensors import AdaptedModule, adapted_modules, header_of
@@ -27,6 +29,8 @@ WEIGHTS: Final = "adapter_model.safetensors"
 MAX_SETTINGS_BYTES: Final = 1 << 20
 _HEADER_ROOM = 16 << 20
 _CHUNK_BYTES = 8 << 20
+_AMISS = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG))
+"""What lies there is wrong; all other errors of storage may pass."""
 
 Progressed = Callable[[], None]
 """Is called after each part of the work; ends it by raising."""
@@ -54,13 +58,15 @@ class AdapterFiles:
 
 def adapter_folder(root: Path, asked: str) -> Path:
     """The folder `asked`, under the root or relative to it, without any link left in it. Raises
-    AdapterRefused for one that lies elsewhere, or is none."""
+    AdapterRefused for one that lies elsewhere, or is none, and AdapterUnread."""
+    top = _top(root)
     try:
-        top = root.resolve(strict=True)
         folder = (top / asked).resolve(strict=True)
+        is_folder = stat.S_ISDIR(folder.stat().st_mode)
     except (OSError, RuntimeError, ValueError) as error:
-        raise AdapterRefused(f"there is no folder {asked[:200]!r} with an adapter") from error
-    if top not in folder.parents or not folder.is_dir():
+        why = f"there is no folder {asked[:200]!r} with an adapter"
+        raise _after(error, why, asked[:200]) from error
+    if top not in folder.parents or not is_folder:
         raise AdapterRefused(
             f"{asked[:200]!r} is no folder under the one that adapters are loaded from"
         )
@@ -70,7 +76,7 @@ def adapter_folder(root: Path, asked: str) -> Path:
 def read_adapter(
     root: Path, folder: Path, config: DecoderConfig, *, progressed: Progressed = unwatched
 ) -> AdapterFiles:
-    """Reads and checks all of it. Raises AdapterRefused."""
+    """Reads and checks all of it. Raises AdapterRefused, and AdapterUnread where storage fails."""
     limit = values_per_lora_rank(ModelSplit(config=config)) * MAX_LORA_RANK * 4 + _HEADER_ROOM
     settings = read_settings(
         _parsed(_read(root, folder / SETTINGS, MAX_SETTINGS_BYTES, progressed)),
@@ -102,9 +108,11 @@ def _parsed(raw: bytes) -> dict[str, object]:
 
 def _read(root: Path, path: Path, max_bytes: int, progressed: Progressed) -> bytes:
     """A plain file that lies, when all links are followed, under the root."""
+    top = _top(root)
     try:
         real = path.resolve(strict=True)
-        if root.resolve(strict=True) not in real.parents or not real.is_file():
+        is_under = top in real.parents
+        if not (is_under and stat.S_ISREG(real.stat().st_mode)):
             raise AdapterRefused(f"{path.name} leads out of the folder of adapters")
         with real.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -112,13 +120,26 @@ def _read(root: Path, path: Path, max_bytes: int, progressed: Progressed) -> byt
                 raise AdapterRefused(f"{path.name} has {size:,} bytes; allowed: {max_bytes:,}")
             raw = _read_whole(file, max_bytes + 1, progressed)
     except (OSError, RuntimeError) as error:
-        raise AdapterRefused(
-            f"{path.parent.name} lacks {path.name}, or it cannot be read; only {WEIGHTS} is "
-            "opened, beside its settings"
-        ) from error
+        why = f"{path.parent.name} lacks {path.name}; only {WEIGHTS} is opened, beside its settings"
+        raise _after(error, why, f"{path.parent.name}/{path.name}") from error
     if len(raw) > max_bytes:
         raise AdapterRefused(f"{path.name} grows while it is read; allowed: {max_bytes:,} bytes")
     return raw
+
+
+def _top(root: Path) -> Path:
+    """Without any link left in it. A root that is not there may be mounted again."""
+    try:
+        return root.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise AdapterUnread(f"the folder of adapters cannot be read now: {error}") from error
+
+
+def _after(error: Exception, why_refused: str, what: str) -> SplitserveError:
+    """What is raised in its place: a call that storage has failed may be answered another time."""
+    if isinstance(error, OSError) and error.errno not in _AMISS:
+        return AdapterUnread(f"{what} cannot be read now: {error.strerror or error}")
+    return AdapterRefused(why_refused)
 
 
 def _read_whole(file: BinaryIO, most_bytes: int, progressed: Progressed) -> bytes:

@@ -9,28 +9,37 @@ from cluster.adapter import MAX_ADAPTERS, check_name
 from cluster.errors import InvalidRequest
 from cluster.models.adapters.files import SETTINGS, WEIGHTS
 
-Signature = tuple[tuple[int, int, int], ...]
-"""Of both files: inode, size, time of the last change in ns. Another one: other contents, maybe."""
+Signature = tuple[tuple[int, int], ...]
+"""Of both files: size, time of the last change in ns. Another one: other contents, maybe. Without
+the inode: mounts of object stores make up another one now and then."""
 _MOST_ENTRIES = 16 * MAX_ADAPTERS
 
 
 def signature_of(folder: Path) -> Signature | None:
-    """None where one of the files is not there (yet)."""
+    """None where one of the files is not there (yet). Raises OSError where that cannot be told."""
     try:
         stats = [os.stat(folder / name) for name in (SETTINGS, WEIGHTS)]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+    return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
-def scan(root: Path) -> dict[str, Signature]:
-    """By name, the folders below the root that have both files, in the order of their names. Raises
-    OSError where the root itself cannot be read: nothing is known then."""
+def scan(root: Path) -> dict[str, Signature | None]:
+    """By name, the folders below the root that have both files, in the order of their names; None
+    of one that cannot be looked at now. Raises OSError where the root itself cannot be read:
+    nothing is known then."""
     names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    found: dict[str, Signature] = {}
+    found: dict[str, Signature | None] = {}
     for name in names[:_MOST_ENTRIES]:
-        if _is_name(name) and (signature := signature_of(root / name)) is not None:
-            found[name] = signature
+        if not _is_name(name):
+            continue
+        try:
+            signature = signature_of(root / name)
+        except OSError:
+            found[name] = None
+        else:
+            if signature is not None:
+                found[name] = signature
     return found
 
 

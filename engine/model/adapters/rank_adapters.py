@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from cluster.deadline import Clock
-from cluster.errors import SplitserveError
+from cluster.errors import AdapterUnread, SplitserveError
 from engine.model.adapters.bank import AdapterBank
 from engine.model.adapters.permit import Permit
 from engine.model.adapters.reading import read_into
@@ -53,9 +53,10 @@ class RankAdapters:
         self._left: list[_Reading] = []
 
     @property
-    def failure(self) -> str:
-        """Why the one that was settled last could not be read here; empty: it could."""
-        return "" if self._reading is None else self._reading.failure
+    def failure(self) -> SplitserveError | None:
+        """Why the one that was settled last could not be read here; None: it could. AdapterUnread:
+        another time it may be."""
+        return None if self._reading is None else self._reading.failure
 
     def follow(self, word: AdapterWord) -> Staged:
         """Returns at once, but for a collective."""
@@ -74,7 +75,9 @@ class RankAdapters:
         if len(self._left) < MAX_LEFT:
             self._reading.start()
         else:
-            self._reading.fail(f"{MAX_LEFT} adapters are being read whose files do not answer")
+            self._reading.fail(
+                AdapterUnread(f"{MAX_LEFT} adapters are being read whose files do not answer")
+            )
 
     def _settle(self) -> Staged:
         reading = self._reading
@@ -93,7 +96,7 @@ class RankAdapters:
         if reading.is_alive:
             self._left.append(reading)
         if reading.failure:
-            folder, cause = reading.word.folder, reading.failure
+            folder, cause = reading.word.folder, reading.failure.message
             _LOG.warning("an adapter was not read", folder=folder, cause=cause)
 
 
@@ -103,7 +106,7 @@ class _Reading:
     def __init__(self, bank: AdapterBank, word: StageAdapter, clock: Clock) -> None:
         self.word = word
         self.lora_ranks: dict[str, int] = {}
-        self.failure = ""
+        self.failure: SplitserveError | None = None
         self._bank = bank
         self._is_read = False
         self._permit = Permit(clock)
@@ -122,12 +125,12 @@ class _Reading:
     def progress(self) -> Staged:
         """At this moment."""
         if not self.failure and not self._is_read and self._permit.stalled_s > STALL_S:
-            self.fail(f"the adapter's files have given nothing for {STALL_S:g} s")
+            self.fail(AdapterUnread(f"the adapter's files have given nothing for {STALL_S:g} s"))
         if self.failure:
             return Staged.FAILED
         return Staged.READ if self._is_read else Staged.READING
 
-    def fail(self, cause: str) -> None:
+    def fail(self, cause: SplitserveError) -> None:
         """For the first cause."""
         self.failure = self.failure or cause
 
@@ -148,7 +151,7 @@ class _Reading:
             )
             self._is_read = True
         except SplitserveError as error:
-            self.fail(error.message)
+            self.fail(error)
         except Exception as error:
             _LOG.exception("an adapter could not be read", folder=word.folder)
-            self.fail(f"the adapter could not be read ({type(error).__name__})")
+            self.fail(AdapterUnread(f"the adapter could not be read ({type(error).__name__})"))

@@ -8,7 +8,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from cluster.errors import AdapterRefused
+from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters.files import read_adapter
 from cluster.models.adapters.tensors import AdaptedModule
 from engine.model.adapters.bank import AdapterBank
@@ -25,12 +25,13 @@ def read_into(
     permit: Permit | None = None,
 ) -> dict[str, int]:
     """To the LoRA ranks from `start` on, which are nobody's while the `permit` is good (None: for
-    ever); returns how many each module has. Raises AdapterRefused for a folder that has another
-    adapter than the digest says, by now, for numbers that are not finite, and without a permit."""
+    ever); returns how many each module has. Raises AdapterUnread for a folder that has another adapter
+    than the digest says, by now, and AdapterRefused for numbers that are not finite, and without a
+    permit."""
     permit = Permit() if permit is None else permit
     files = read_adapter(root, folder, bank.config, progressed=permit.go_on)
     if files.digest != digest:
-        raise AdapterRefused(
+        raise AdapterUnread(
             f"the files in {folder.name} have changed since {digest} was loaded from them"
         )
     try:

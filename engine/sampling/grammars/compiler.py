@@ -4,6 +4,7 @@
                                    |         '-> start: a matcher for each sequence
                                    '-> leave, by all who asked: it is not begun any more
 
+One at a time, of each owner by turns: who asks for many waits for them, and others for one of them.
 The model's tokenizer for grammars is loaded first, in the same thread, while weights are read.
 """
 
@@ -21,6 +22,7 @@ from cluster.errors import GrammarFailed, SplitserveError
 from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled, in_short
 from cluster.process.own_lateness import SeenTime
+from engine.sampling.grammars.compile_turns import CompileTurns
 from engine.sampling.grammars.kept_grammars import KeptGrammars, likely_bytes
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
@@ -30,7 +32,7 @@ class CompiledGrammar:
     """One grammar, from the moment when it was asked for. The engine's thread alone."""
 
     def __init__(self, first: Future[LLMatcher], digest: bytes = b"") -> None:
-        self._first = first
+        self.first = first
         self.digest = digest
         self._is_fine = False
         self._num_users = 0
@@ -40,14 +42,14 @@ class CompiledGrammar:
     @property
     def is_ready(self) -> bool:
         """`start` may be called, or there is an error."""
-        return self._is_fine or self._first.done()
+        return self._is_fine or self.first.done()
 
     @property
     def error(self) -> SplitserveError | None:
         """Why it cannot be followed; None: it can, or nobody knows yet."""
-        if self._is_fine or not self._first.done() or self._first.cancelled():
+        if self._is_fine or not self.first.done() or self.first.cancelled():
             return None
-        cause = self._first.exception()
+        cause = self.first.exception()
         self._is_fine = cause is None
         if cause is None:
             return None
@@ -58,7 +60,7 @@ class CompiledGrammar:
     @property
     def is_lost(self) -> bool:
         """Nobody waited for it any more, or what went wrong may not go wrong again."""
-        return self._first.cancelled() or self.error is not None
+        return self.first.cancelled() or self.error is not None
 
     def enter(self) -> None:
         """One more request has it."""
@@ -68,11 +70,11 @@ class CompiledGrammar:
         """A request that had it is over."""
         self._num_users -= 1
         if not self._num_users:
-            self._first.cancel()  # no effect on one that is begun, or done
+            self.first.cancel()  # no effect on one that is begun, or done
 
     def start(self) -> LLMatcher:
         """At the beginning of an answer; waits where it is not ready. Raises its error."""
-        return self._first.result().deep_copy()
+        return self.first.result().deep_copy()
 
 
 class GrammarCompiler:
@@ -82,6 +84,7 @@ class GrammarCompiler:
         self, load: Callable[[], LLTokenizer], *, clock: Clock = time.perf_counter
     ) -> None:
         """`load` is called once, at once, in the compiling thread."""
+        self._turns = CompileTurns()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=step_back)
         self._under_way: Grammar | None = None
         self._watched: Grammar | None = None
@@ -115,18 +118,37 @@ class GrammarCompiler:
         digest = grammar.digest
         found = self._kept.get(digest)
         if found is None or found.is_lost:
-            found = CompiledGrammar(self._pool.submit(self._compile, grammar), digest)
+            found = CompiledGrammar(Future(), digest)
+            self._put(grammar, found)
             self._not_ready.append(found)
             num_bytes = likely_bytes(len(grammar.text.encode()))
             self._kept.put(digest, found, owner=grammar.owner, num_bytes=num_bytes)
         elif found.is_ready:
             self._kept.touch(digest)
+        else:
+            self._put(grammar, found)
         found.enter()
         return found
 
     def close(self) -> None:
         """What is compiled at this moment is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._turns.cancel_all()
+
+    def _put(self, grammar: Grammar, compiled: CompiledGrammar) -> None:
+        self._turns.put(grammar, compiled.first)
+        self._pool.submit(self._compile_next)
+
+    def _compile_next(self) -> None:
+        """In the compiling thread, as often as something was put."""
+        taken = self._turns.take()
+        if taken is None:
+            return
+        grammar, result = taken
+        try:
+            result.set_result(self._compile(grammar))
+        except BaseException as error:
+            result.set_exception(error)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         tokenizer, began_s = self._tokenizer.result(), self._clock()

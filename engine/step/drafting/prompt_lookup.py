@@ -21,7 +21,8 @@ LEAST_CHANCE = 0.1
 _FEW_TOKENS = 64
 """Tokens that are taken one by one."""
 _TURN_TOKENS = 2048
-"""Of a prompt, in one call: half a millisecond. So long a prompt is taken over several steps."""
+"""Of a prediction or a prompt, in one call: half a millisecond. Longer ones are taken over several
+steps, by each choice of a request."""
 _SURE_LENGTH = 8
 """An answer is expected to begin as it was predicted: like after a run of that length."""
 
@@ -39,8 +40,10 @@ class PromptLookup:
         self._place: int | None = None
         self._length = 0
         self._num_predicted = len(prediction[:PART_TOKENS])
+        self._unread: Sequence[int] = ()
+        """Of the prediction, and what separates it from the prompt."""
         if prediction:
-            self._index.add_many([*prediction[:PART_TOKENS], SEPARATOR])
+            self._unread = [*prediction[:PART_TOKENS], SEPARATOR]
             self._place, self._length = 0, _SURE_LENGTH
 
     def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
@@ -71,6 +74,11 @@ class PromptLookup:
 
     def _has_caught_up(self, token_ids: Sequence[int]) -> bool:
         """False: the rest of a long text has to wait for the next call."""
+        if self._unread:
+            self._index.add_many(self._unread[:_TURN_TOKENS])
+            self._unread = self._unread[_TURN_TOKENS:]
+            if self._unread:
+                return False
         num_known = len(token_ids)
         many = max(self._num_prompt, num_known - _FEW_TOKENS) - self._num_seen
         if many > 0:

@@ -49,7 +49,7 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
     save_adapter(tmp_path / "one", CONFIG, seed=1)
     played = PlayedWorker(tmp_path)
     page = Page(played)
-    await played.shelf.take_all()
+    await played.shelf.look()
     yield page
     await played.background.close()
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import worker.adapters.shelf as worker_shelf
-from cluster.errors import AdapterRefused, ConfigError
-from cluster.models.adapters.files import AdapterFiles, read_adapter
+from cluster.errors import AdapterRefused, AdapterUnread
+from cluster.models.adapters.files import AdapterFiles, adapter_folder, read_adapter
+from cluster.models.adapters.shelf_scan import Signature, scan, signature_of
 from cluster.models.card import DecoderConfig
 from cluster.process.background import Background, cancel, nothing_needed
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
@@ -22,6 +26,7 @@ from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
 from worker.adapters.lost import MAX_LOOKS
 from worker.adapters.shelf import LOOK_INTERVAL_S, RETIRE_S, AdapterShelf
+from worker.adapters.storage import MAX_LEFT, FolderStorage
 
 
 class PlayedWorker:
@@ -31,7 +36,7 @@ class PlayedWorker:
         """`turn_s`: that pass from one look at the clock to the next."""
         self.told: list[LoadAdapter | UnloadAdapter] = []
         self.num_changes = 0
-        self.failure = ""
+        self.failure, self.may_pass = "", True
         self.is_slow = False
         """It answers when `answer` is called."""
         self.slept: list[float] = []
@@ -55,7 +60,7 @@ class PlayedWorker:
             loop.call_soon(self.answer, command.digest)
 
     def answer(self, digest: str) -> None:
-        news = AdapterNews(digest, is_resident=True, failure=self.failure)
+        news = AdapterNews(digest, is_resident=True, failure=self.failure, may_pass=self.may_pass)
         self.shelf.heard(Frame(adapters=[news]))
 
     async def comes_to_be_asked(self, num_told: int) -> None:
@@ -95,7 +100,7 @@ class PlayedWorker:
 async def worker(tmp_path: Path) -> AsyncIterator[PlayedWorker]:
     save_adapter(tmp_path / "one", CONFIG, seed=1)
     played = PlayedWorker(tmp_path)
-    await played.shelf.take_all()
+    await played.shelf.look()
     yield played
     await played.background.close()
 
@@ -206,6 +211,50 @@ async def test_an_unloaded_one_stays_so_until_its_files_change(
     assert list(worker.offered) == ["one"]
 
 
+def touch(folder: Path, *, at_ns: int) -> None:
+    """The same bytes, another time."""
+    for file in folder.iterdir():
+        os.utime(file, ns=(at_ns, at_ns))
+
+
+@pytest.mark.parametrize("order", ["unload", "load"])
+async def test_an_order_stands_while_the_bytes_of_its_folder_stay_the_same(
+    worker: PlayedWorker, tmp_path: Path, order: str
+) -> None:
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    if order == "unload":
+        await worker.shelf.unload("one")
+    else:
+        await worker.shelf.load("one", "deep/er")
+    before = worker.offered
+    touch(tmp_path / "one", at_ns=1)
+    await worker.look_twice()
+    assert worker.offered == before
+    save_adapter(tmp_path / "one", CONFIG, seed=5)
+    await worker.look_twice()
+    assert worker.offered["one"] not in before.values()
+
+
+async def test_files_with_other_inodes_are_not_read_again(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tmp_path / "one", tmp_path / "deep" / "copy")  # with their times
+    shutil.rmtree(tmp_path / "one")
+    (tmp_path / "deep" / "copy").rename(tmp_path / "one")
+    storage = FailingStorage(AdapterUnread("it is not read"))
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    await worker.look_twice()
+    assert (storage.num_read, list(worker.offered)) == (0, ["one"])
+
+
+async def test_one_that_is_unloaded_before_the_first_look_stays_so(tmp_path: Path) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    played = PlayedWorker(tmp_path)
+    assert not await played.shelf.unload("one")
+    await played.look_twice()
+    assert played.offered == {}
+
+
 async def test_files_that_are_refused_leave_everything_as_it_was(
     worker: PlayedWorker, tmp_path: Path
 ) -> None:
@@ -223,7 +272,7 @@ async def test_files_that_are_refused_leave_everything_as_it_was(
 async def test_what_the_engine_cannot_have_is_not_offered(
     worker: PlayedWorker, tmp_path: Path
 ) -> None:
-    worker.failure = "there is room for 8"
+    worker.failure, worker.may_pass = "there is room for 8", False
     save_adapter(tmp_path / "big", CONFIG, rank=16)
     with pytest.raises(AdapterRefused, match="room for 8"):
         await worker.shelf.load("big", "big")
@@ -275,7 +324,7 @@ async def test_storage_that_is_back_gives_all_that_was_lost_in_the_time_of_a_loo
     for seed in range(6):
         save_adapter(tmp_path / f"lost-{seed}", CONFIG, seed=seed)
     worker = PlayedWorker(tmp_path, turn_s=turn_s)
-    await worker.shelf.take_all()
+    await worker.shelf.look()
     before = worker.offered
     assert len(before) == 6
     worker.failure = "its files have given nothing"
@@ -309,7 +358,7 @@ async def test_what_is_lost_is_not_tried_again_once_its_order_is_over(
         await worker.shelf.load("ordered", "deep/other")
     else:
         save_adapter(tmp_path / "ordered", CONFIG, seed=5)
-        worker.failure = "still"
+        worker.failure, worker.may_pass = "still", False
         await worker.look_twice()
         worker.failure = ""
     after = worker.offered.get("ordered")
@@ -321,11 +370,119 @@ async def test_what_is_lost_is_not_tried_again_once_its_order_is_over(
 async def test_storage_that_does_not_answer_holds_no_order_up_for_long(tmp_path: Path) -> None:
     save_adapter(tmp_path / "one", CONFIG)
     played = PlayedWorker(tmp_path, read_limit_s=0.0)
-    await played.shelf.take_all()
+    await played.shelf.look()
     assert played.offered == {}
-    with pytest.raises(AdapterRefused, match="could not be read within 0 s"):
+    with pytest.raises(AdapterUnread, match="could not be read within 0 s"):
         await played.shelf.load("one", "one")
     assert not await played.shelf.unload("one")
+
+
+async def test_a_mount_that_hangs_holds_an_order_for_no_longer_than_one_adapter_may_take(
+    worker: PlayedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_back = threading.Event()
+
+    def hanging(root: Path, path: str) -> Path:
+        assert is_back.wait(60.0)
+        return adapter_folder(root, path)
+
+    monkeypatch.setattr(worker_shelf, "adapter_folder", hanging)
+    worker.shelf._storage = FolderStorage(0.05)
+    with pytest.raises(AdapterUnread):
+        await worker.shelf.load("other", "one")
+    assert await worker.shelf.unload("one")
+    is_back.set()
+
+
+async def test_storage_is_never_asked_on_the_event_loop(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops, on_loop, off_loop = threading.current_thread(), set[str](), set[str]()
+
+    def noting(place: Any, name: str) -> None:
+        call = getattr(place, name)
+
+        def noted(*args: Any, **options: Any) -> Any:
+            (on_loop if threading.current_thread() is loops else off_loop).add(name)
+            return call(*args, **options)
+
+        monkeypatch.setattr(place, name, noted)
+
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    for place, name in ((os, "stat"), (os, "scandir"), (Path, "resolve"), (Path, "open")):
+        noting(place, name)
+    await worker.look_twice()
+    await worker.shelf.load("ordered", "deep/er")
+    await worker.shelf.unload("one")
+    await worker.look_twice()
+    assert sorted(worker.offered) == ["ordered", "two"]
+    assert (on_loop, off_loop) == (set(), {"stat", "scandir", "resolve", "open"})
+
+
+class FailingStorage:
+    """Fails in one way until it is told otherwise."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure: Exception | None = failure
+        self.num_read = 0
+
+    def read(self, root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+        self.num_read += 1
+        if self.failure is not None:
+            raise self.failure
+        return read_adapter(root, folder, config)
+
+
+@pytest.mark.parametrize("failure", [AdapterUnread("stale handle"), MemoryError(), TimeoutError()])
+async def test_one_whose_first_reading_fails_for_a_passing_cause_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    storage = FailingStorage(failure)
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    played = PlayedWorker(tmp_path)
+    for num_read, num_looks in enumerate((1, 1, 2, 4, 8), start=1):
+        for _ in range(num_looks):
+            await played.shelf.look()
+        assert (storage.num_read, played.offered) == (num_read, {})
+    storage.failure = None
+    for _ in range(2 * MAX_LOOKS):
+        await played.shelf.look()
+    assert (storage.num_read, list(played.offered)) == (6, ["one"])
+
+
+async def test_one_that_the_engine_could_not_read_at_first_is_tried_again(tmp_path: Path) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    played = PlayedWorker(tmp_path)
+    played.failure = "its files have given nothing"
+    await played.look_twice()
+    played.failure = ""
+    await played.look_twice()
+    assert list(played.offered) == ["one"]
+
+
+@pytest.mark.parametrize("is_refused_at_first", [True, False])
+async def test_what_is_wrong_with_one_is_not_looked_at_again_until_its_files_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused_at_first: bool
+) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    refusal = AdapterRefused("use_dora")
+    storage = FailingStorage(refusal if is_refused_at_first else AdapterUnread("stale handle"))
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    played = PlayedWorker(tmp_path)
+    await played.look_twice()
+    storage.failure = refusal
+    for _ in range(MAX_LOOKS):
+        await played.shelf.look()
+    num_read = storage.num_read
+    for _ in range(2 * MAX_LOOKS):
+        await played.shelf.look()
+    assert storage.num_read == num_read
+    storage.failure = None
+    save_adapter(tmp_path / "one", CONFIG, seed=4)
+    await played.look_twice()
+    assert list(played.offered) == ["one"]
 
 
 async def test_one_that_breaks_what_looks_at_it_hides_no_other(
@@ -343,7 +500,87 @@ async def test_one_that_breaks_what_looks_at_it_hides_no_other(
     assert sorted(worker.offered) == ["b", "one"]
 
 
-async def test_a_folder_that_is_none_is_an_error_of_the_options(tmp_path: Path) -> None:
-    played = PlayedWorker(tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        await played.shelf.take_all()
+async def test_a_root_that_is_not_there_yet_is_looked_for_again(tmp_path: Path) -> None:
+    played = PlayedWorker(tmp_path / "later")
+    await played.shelf.look()
+    assert played.offered == {}
+    save_adapter(tmp_path / "later" / "one", CONFIG)
+    await played.shelf.look()
+    assert list(played.offered) == ["one"]
+
+
+class Mount:
+    """A look at the folder that answers when `is_back` is set."""
+
+    def __init__(self) -> None:
+        self.is_back = threading.Event()
+        self.num_asked = 0
+
+    def scan(self, root: Path) -> dict[str, Signature | None]:
+        self.num_asked += 1
+        assert self.is_back.wait(60.0)
+        return scan(root)
+
+
+async def test_a_mount_that_hangs_is_asked_a_few_times_and_taken_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "one", CONFIG)
+    mount = Mount()
+    monkeypatch.setattr(worker_shelf, "scan", mount.scan)
+    played = PlayedWorker(tmp_path, read_limit_s=0.05)
+    for _ in range(3 * MAX_LEFT):
+        await played.shelf.look()
+    assert (mount.num_asked, played.offered) == (MAX_LEFT, {})
+    mount.is_back.set()
+    monkeypatch.setattr(worker_shelf, "scan", lambda root: {"one": signature_of(root / "one")})
+    played.shelf._storage = FolderStorage(20.0)
+    await played.shelf.look()
+    assert list(played.offered) == ["one"]
+
+
+async def test_an_order_waits_for_one_adapter_of_a_look_and_not_for_all(tmp_path: Path) -> None:
+    for seed, name in enumerate("abc"):
+        save_adapter(tmp_path / name, CONFIG, seed=seed)
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=8)
+    played = PlayedWorker(tmp_path)
+    played.is_slow = True
+    look = asyncio.create_task(played.shelf.look())
+    await played.comes_to_be_asked(1)
+    ordered = asyncio.create_task(played.shelf.load("b", "deep/er"))
+    for num_told in (2, 3):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        played.answer(played.told[-1].digest)
+        await played.comes_to_be_asked(num_told)
+    digest = await ordered
+    assert (list(played.offered), played.offered["b"]) == (["a", "b"], digest)
+    played.answer(played.told[-1].digest)
+    await look
+    assert sorted(played.offered) == ["a", "b", "c"]
+    assert played.offered["b"] == digest, "the order is newer than what this look has seen"
+
+
+async def test_what_was_ordered_before_the_first_look_stands(tmp_path: Path) -> None:
+    save_adapter(tmp_path / "one", CONFIG, seed=1)
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=8)
+    played = PlayedWorker(tmp_path)
+    digest = await played.shelf.load("one", "deep/er")
+    await played.look_twice()
+    assert played.offered == {"one": digest}
+    save_adapter(tmp_path / "one", CONFIG, seed=2)
+    await played.look_twice()
+    assert played.offered["one"] != digest
+
+
+async def test_a_folder_that_cannot_be_looked_at_now_is_not_taken_for_gone(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = worker.offered
+    monkeypatch.setattr(worker_shelf, "scan", lambda root: {"one": None})
+    await worker.look_twice()
+    assert worker.offered == before
+    monkeypatch.setattr(worker_shelf, "scan", scan)
+    num_told = len(worker.told)
+    await worker.look_twice()
+    assert (worker.offered, len(worker.told)) == (before, num_told)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cluster.errors import AdapterRefused
+from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters.files import adapter_folder, read_adapter
 from cluster.models.adapters.settings import read_settings
 from cluster.models.adapters.shelf_scan import scan
@@ -232,6 +234,24 @@ def test_a_header_that_would_take_long_to_parse_is_refused(tmp_path: Path) -> No
     weights = folder / "adapter_model.safetensors"
     weights.write_bytes(len(header).to_bytes(8, "little") + header)
     assert "truncated or damaged" in refused(tmp_path, folder)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES])
+def test_storage_that_fails_is_told_from_files_that_are_wrong(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG)
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    for called in ("resolve", "open"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, called, fails)
+            with pytest.raises(AdapterUnread, match=re.escape(os.strerror(number))):
+                read_adapter(tmp_path, folder, CONFIG)
+    with pytest.raises(AdapterUnread, match="the folder of adapters cannot be read now"):
+        adapter_folder(tmp_path / "unmounted", "a")
 
 
 def test_the_watch_sees_whole_folders_with_good_names(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ from tests.cluster.models.adapters.test_files import CONFIG
 LIMIT_S = 20.0
 
 
+def said(rank: RankAdapters) -> str:
+    assert rank.failure is not None
+    return rank.failure.message
+
+
 class SlowFiles:
     """Each reading waits until it is let go, and is in `threads` from its beginning."""
 
@@ -100,7 +105,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_one_that_is_read_is_placed(bench: Bench) -> None:
     bench.stage()
     assert bench.settled() is Staged.READ
-    assert not bench.is_empty and bench.rank.failure == ""
+    assert not bench.is_empty and bench.rank.failure is None
     site = bench.bank.layers[0].qkv
     assert site is not None and site.starts.tolist() == [0, 4, 0]
     assert site.parts[0].lora_ranks.tolist() == [0, 8, 0]
@@ -126,7 +131,7 @@ def test_files_that_do_not_answer_are_given_up_and_write_nothing_when_they_do(
     assert bench.settle() is Staged.READING
     bench.now_s = STALL_S + 1
     assert bench.settle() is Staged.FAILED
-    assert bench.rank.failure == "the adapter's files have given nothing for 30 s"
+    assert said(bench.rank) == "the adapter's files have given nothing for 30 s"
     files.end()
     assert bench.is_empty
 
@@ -139,7 +144,7 @@ def test_what_another_rank_could_not_read_is_given_up_without_a_wait(
     assert files.begun.acquire(timeout=LIMIT_S)
     bench.least = Staged.FAILED
     assert bench.settle() is Staged.FAILED
-    assert bench.rank.failure == ""  # nothing is amiss here
+    assert bench.rank.failure is None  # nothing is amiss here
     files.end()
     assert bench.is_empty
 
@@ -153,7 +158,7 @@ def test_few_readings_are_left_to_themselves(bench: Bench, monkeypatch: pytest.M
         assert bench.settle() is Staged.FAILED
     bench.stage()
     assert bench.settle() is Staged.FAILED
-    assert "4 adapters are being read whose files do not answer" in bench.rank.failure
+    assert "4 adapters are being read whose files do not answer" in said(bench.rank)
     assert len(files.threads) == MAX_LEFT
     files.end()
     bench.stage()
@@ -181,4 +186,4 @@ def test_numbers_that_are_not_finite_are_refused_by_name(alpha: float, tmp_path:
     save_adapter(bench.folder, CONFIG, alpha=alpha)
     bench.stage(digest=read_adapter(tmp_path, bench.folder, CONFIG).digest)
     assert bench.settled() is Staged.FAILED
-    assert "model.layers.0.mlp.down_proj have values that are not finite" in bench.rank.failure
+    assert "model.layers.0.mlp.down_proj have values that are not finite" in said(bench.rank)

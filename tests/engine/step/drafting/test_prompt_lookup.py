@@ -110,3 +110,11 @@ def test_guesses_are_the_same_however_the_text_came(seed: int) -> None:
     for end in range(10, 60):
         step_by_step.guess(known[:end], 5)
     assert step_by_step.guess(known, 5) == at_once.guess(known, 5)
+
+
+def test_a_long_prediction_is_taken_over_several_calls_and_then_followed() -> None:
+    drafter, prediction = lookup(3, list(range(100, 100 + PART_TOKENS))), range(100, 110)
+    for num_told in range(2048, PART_TOKENS + 1, 2048):
+        assert guess(drafter, [1, 2, 3, *prediction]) == []
+        assert len(drafter._index.text) == num_told
+    assert guess(drafter, [1, 2, 3, *prediction], 3) == [110, 111, 112]

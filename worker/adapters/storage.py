@@ -1,0 +1,58 @@
+"""What a folder's storage is asked, which may answer late or never: off the event loop, each
+question within a limit.
+
+    asked -> answered
+       '---> too late, or nobody waits any more: left to itself, until storage answers
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from cluster.errors import AdapterUnread
+from cluster.process.thread_call import in_thread
+
+MAX_LEFT: Final = 4
+"""Questions without an answer: with so many none more is asked. Each keeps a thread."""
+Answer = TypeVar("Answer")
+
+
+class FolderStorage:
+    """Of one worker. From the event loop."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._left: list[threading.Event] = []
+
+    async def ask(self, what: str, question: Callable[[], Answer]) -> Answer:
+        """In a thread of its own. `what`: it is about, for words. Raises what the question raises,
+        and AdapterUnread without an answer, or without memory for it."""
+        self._left = [answered for answered in self._left if not answered.is_set()]
+        if len(self._left) >= MAX_LEFT:
+            raise AdapterUnread(
+                f"{what} is not read: {MAX_LEFT} questions before have no answer of its storage yet"
+            )
+        answered = threading.Event()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                return await in_thread("adapter", _telling(answered, question))
+        except MemoryError:
+            raise AdapterUnread(f"{what} does not fit in memory now") from None
+        except TimeoutError:
+            raise AdapterUnread(f"{what} could not be read within {self._limit_s:g} s") from None
+        finally:
+            if not answered.is_set():
+                self._left.append(answered)
+
+
+def _telling(answered: threading.Event, question: Callable[[], Answer]) -> Callable[[], Answer]:
+    def run() -> Answer:
+        try:
+            return question()
+        finally:
+            answered.set()
+
+    return run
