@@ -25,9 +25,9 @@ def read_into(
     permit: Permit | None = None,
 ) -> dict[str, int]:
     """To the LoRA ranks from `start` on, which are nobody's while the `permit` is good (None: for
-    ever); returns how many each module has. Raises AdapterUnread for a folder that has another adapter
-    than the digest says, by now, and AdapterRefused for numbers that are not finite, and without a
-    permit."""
+    ever); returns how many each module has. Raises AdapterUnread for a folder that has another
+    adapter than the digest says, by now, and AdapterRefused for numbers that are not finite, and
+    without a permit."""
     permit = Permit() if permit is None else permit
     files = read_adapter(root, folder, bank.config, progressed=permit.go_on)
     if files.digest != digest:
