@@ -60,7 +60,8 @@ class TextLane:
         self._waiting = WaitingTasks(clock=clock)
         self._running: Job | None = None
         self._arrived = asyncio.Event()
-        self._absent_since_s: float | None = clock()
+        self._has_begun = False
+        self._absent_since_s: float | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -68,7 +69,10 @@ class TextLane:
         return len(self._waiting)
 
     def why_not_ready(self) -> str | None:
-        """None while there is a process, or has been one a moment ago."""
+        """None while there is a process, or has been one a moment ago. Never before the first one:
+        who is ready takes the place of another router, which then leaves."""
+        if not self._has_begun:
+            return f"the {self._name} process has not started yet"
         if self._absent_since_s is None:
             return None
         absent_s = self._clock() - self._absent_since_s
@@ -97,7 +101,7 @@ class TextLane:
             process = self._spare.take() or await TextProcess.start(self._setup)
             try:
                 await process.begin(self._niceness, with_grammars=self._with_grammars)
-                self._absent_since_s = None
+                self._has_begun, self._absent_since_s = True, None
                 self._spare.refill()
                 await until_one_ends(
                     self._serve_all(process), self._wake_at_end(process), self._watch(process)

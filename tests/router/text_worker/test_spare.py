@@ -125,6 +125,25 @@ async def test_a_start_that_is_cancelled_wherever_it_stands_leaves_no_process(
         assert pids() == set()
 
 
+async def test_a_router_is_not_ready_before_its_texts_have_had_a_process_however_short_that_is(
+    card: ModelCard,
+) -> None:
+    """Kubernetes ends the router before it once it is, and clients would meet nobody where it took
+    that back."""
+    clock = ManualClock()
+    setup = Setup(card, NAME, PLENTY)
+    metrics = TextMetrics(CollectorRegistry())
+    lane = TextLane(setup, "alone", metrics, spare=SpareProcess(setup), clock=clock)
+    assert lane.why_not_ready() == "the alone process has not started yet"
+    running = asyncio.ensure_future(lane.run())
+    await asyncio.sleep(0)
+    assert lane.why_not_ready() is not None
+    try:
+        await until(lambda: lane.why_not_ready() is None, "it has one")
+    finally:
+        await cancel([running])
+
+
 async def test_a_router_is_not_ready_once_its_texts_have_had_no_process_for_a_while(
     card: ModelCard,
 ) -> None:
@@ -132,6 +151,9 @@ async def test_a_router_is_not_ready_once_its_texts_have_had_no_process_for_a_wh
     setup = Setup(card, NAME, PLENTY)
     metrics = TextMetrics(CollectorRegistry())
     lane = TextLane(setup, "alone", metrics, spare=SpareProcess(setup), clock=clock)
+    running = asyncio.ensure_future(lane.run())
+    await until(lambda: lane.why_not_ready() is None, "it has one")
+    await cancel([running])
     clock.advance(LONGEST_ABSENCE_S - 0.5)
     assert lane.why_not_ready() is None
     clock.advance(1.5)

@@ -250,12 +250,13 @@ async def test_a_router_whose_text_worker_stays_away_says_that_it_is_not_ready(
     card: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers = TextWorkers(Setup(card, NAME, PLENTY))
-    assert workers.why_not_ready() is None
-    monkeypatch.setattr(lane, "LONGEST_ABSENCE_S", 0.0)
     assert "text-worker" in str(workers.why_not_ready())
     await workers.start()
     await until(lambda: workers.why_not_ready() is None, "both are there")
     await workers.close()
+    assert workers.why_not_ready() is None
+    monkeypatch.setattr(lane, "LONGEST_ABSENCE_S", 0.0)
+    assert "text-worker" in str(workers.why_not_ready())
 
 
 async def test_a_caller_who_leaves_is_taken_out_of_the_line_at_once(card: ModelCard) -> None:
