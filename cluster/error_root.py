@@ -33,6 +33,10 @@ class WorkerLost(SplitserveError):
     """The worker that held the request died."""
 
 
+class LoginLost(WorkerLost):
+    """Who asks has no login at a cluster's API server, or no longer: it will not come by itself."""
+
+
 class RankLost(WorkerLost):
     """Ranks of a replica are dead or stand still: the others cannot go on without them.
 

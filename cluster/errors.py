@@ -52,6 +52,7 @@ HTTP status, OpenAI error type and stable code; nothing else in the project maps
 from __future__ import annotations
 
 from cluster.error_root import ErrorStatus as ErrorStatus
+from cluster.error_root import LoginLost as LoginLost
 from cluster.error_root import RankLost as RankLost
 from cluster.error_root import SplitserveError as SplitserveError
 from cluster.error_root import WorkerLost as WorkerLost
@@ -171,10 +172,6 @@ class RequestGivenUp(WorkerLost):
 
 class WrongWorker(WorkerLost):
     """Another process than the one that was meant answers; the message names both."""
-
-
-class LoginLost(WorkerLost):
-    """Who asks has no login at a cluster's API server, or no longer: it will not come by itself."""
 
 
 class WorkerSilent(WorkerLost):

@@ -1,5 +1,4 @@
-"""One model replica: commands in, one step at a time, one frame out. No network; threads make
-masks of grammars, and read adapters' files.
+"""One model replica: commands in, one step at a time, one frame out. Masks have own threads.
 
     apply(command)...      any number, between steps
     step() -> Frame        tidy, schedule, place, guess, forward, sample, publish
@@ -93,9 +92,8 @@ class Engine:
         self._speculation, self.why_no_drafts = made
         """In words; None: sequences are drafted for."""
         self._grammars = grammars
-        self.adapters = (
-            None if replica.adapters is None else Adapting(replica.adapters, clock=clock)
-        )
+        bank = replica.adapters
+        self.adapters = None if bank is None else Adapting(bank, clock=clock)
         self.masking = Masking.of(self.table, replica, grammars)
         self.masking.drafts = self._speculation is not None
         self._planner = self._planner_of(options, self._speculation)

@@ -14,6 +14,7 @@ import msgspec
 
 from cluster.grammar import Grammar, GrammarKind, parts_of, whole_of
 from router.grammar.exclusion import Exclusions, StepBudget
+from router.grammar.json_pointer import named_by
 from router.grammar.limits import (
     MAX_ALTERNATIVES,
     MAX_DEPTH,
@@ -278,20 +279,10 @@ def target_of(schema: Any, root: Any, found: dict[str, Any]) -> Any:
         else:
             passed.append(target)
             found[target] = None  # met again on this way, it leads in a circle
-            schema = _at(root, target)
+            schema = named_by(target, root)
     for target in passed:
         found[target] = schema
     return schema
-
-
-def _at(root: Any, pointer: str) -> Any:
-    """What a `$ref` of the form #/a/b names; None for others, and where nothing is there."""
-    if not pointer.startswith("#/"):
-        return None
-    found = root
-    for part in pointer[2:].split("/"):
-        found = _dict(found).get(part.replace("~1", "/").replace("~0", "~"))
-    return found
 
 
 def _dict(value: Any) -> dict[str, Any]:
