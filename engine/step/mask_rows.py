@@ -72,5 +72,5 @@ def check_compiles(grammars: GrammarCompiler) -> None:
 def _constraint_of(request: Request, sequence: Sequence) -> Constraint:
     if sequence.constraint is None:
         assert request.grammar is not None, "only rows with a grammar are masked"
-        sequence.constraint = Constraint(request.grammar.start(), request.grammar)
+        sequence.constraint = Constraint.of(request.grammar)
     return sequence.constraint
