@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 import llguidance.numpy
@@ -24,11 +24,12 @@ import structlog
 from llguidance import LLMatcher, LLTokenizer
 
 from cluster.deadline import Clock
-from cluster.errors import GrammarFailed, SplitserveError
+from cluster.errors import GrammarFailed, InternalError, SplitserveError
 from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled, in_short
 from cluster.process.own_lateness import SeenTime
 from engine.sampling.grammars.kept_grammars import KeptGrammars, grown_bytes, likely_bytes
+from engine.sampling.grammars.loaded_tokenizer import LoadedTokenizer
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
 
@@ -84,7 +85,7 @@ class CompiledGrammar:
             return None
         if isinstance(cause, SplitserveError):
             return cause
-        return GrammarFailed(f"its grammar could not be compiled: {cause!r}")
+        return InternalError(f"its grammar could not be compiled: {cause!r}")
 
     @property
     def is_lost(self) -> bool:
@@ -142,12 +143,13 @@ class GrammarCompiler:
     def __init__(
         self, load: Callable[[], LLTokenizer], *, clock: Clock = time.perf_counter
     ) -> None:
-        """`load` is called once, at once, in the compiling thread."""
+        """`load` is called at once, in the compiling thread; see LoadedTokenizer."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=step_back)
         self._under_way: Grammar | None = None
         self._watched: Grammar | None = None
         """The one that was under way at the last look."""
-        self._tokenizer = self._pool.submit(load)
+        self._tokenizer = LoadedTokenizer(load, clock)
+        self._first_load = self._pool.submit(self._tokenizer.get)
         self._kept: KeptGrammars[CompiledGrammar] = KeptGrammars()
         self._not_ready: list[CompiledGrammar] = []
         self._clock, self._watched_for = clock, SeenTime(clock)
@@ -222,12 +224,18 @@ class GrammarCompiler:
         if self._kept.get(found.digest) is found:
             self._kept.weigh(found.digest, found.num_bytes)
 
+    def await_load(self, most_s: float) -> SplitserveError | None:
+        """Before anybody asks: until the tokenizer is there, so many seconds at most. Returns why
+        no grammar can be followed, as far as is known; that is logged."""
+        wait([self._first_load], most_s)
+        return self._tokenizer.why_not
+
     def close(self) -> None:
         """What is compiled at this moment is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        tokenizer, began_s = self._tokenizer.result(), self._clock()
+        tokenizer, began_s = self._tokenizer.get(), self._clock()
         self._under_way = grammar
         try:
             matcher = _with_first_mask(compiled(tokenizer, grammar), tokenizer)
@@ -239,7 +247,7 @@ class GrammarCompiler:
     def _compile_anew(self, grammar: Grammar) -> LLMatcher:
         """For one answer, in the thread that makes its masks."""
         began_s = self._clock()
-        matcher = compiled(self._tokenizer.result(), grammar)
+        matcher = compiled(self._tokenizer.get(), grammar)
         self.meter.note_compiled(self._clock() - began_s)
         return matcher
 

@@ -337,14 +337,3 @@ def test_what_nobody_waits_for_any_more_is_not_compiled() -> None:
     again = compiler.compile(choice_grammar(["3"], param="c"))
     again.start()
     assert again.error is None and compiler.meter.num_compiled == 2
-
-
-def test_a_tokenizer_that_cannot_follow_grammars_ends_only_who_asks() -> None:
-    def fails() -> None:
-        raise OSError("no such file")
-
-    compiler = GrammarCompiler(fails)  # type: ignore[arg-type]
-    asked = compiler.compile(YES)
-    while not asked.is_ready:
-        pass
-    assert asked.error is not None and "no such file" in asked.error.message
