@@ -42,6 +42,8 @@ from engine.step.speculation import may_change_texts
 
 _LOG = structlog.get_logger()
 
+GRAMMARS_WAIT_S = 10.0
+"""Before Ready, for a tokenizer that is loaded beside the weights: what comes then finds it."""
 ReplicaLoader = Callable[[EngineSpec, PhaseProgress], Replica]
 
 
@@ -108,6 +110,7 @@ def run_engine_process(
     extension = make_extension(_parts(spec, replica, engine))
     closers.callback(extension.close)
     engine.ask_of_reads(extension.has_reads)
+    grammars.await_load(GRAMMARS_WAIT_S)
     spare_loaded_objects()
     _say_ready(channel, replica, extension)
     EngineLoop(engine, extension, channel, group=replica.group_turn).run()

@@ -15,6 +15,9 @@ from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.step_health import EngineBroken
 
+MAX_AT_ONCE = MAX_DRAFT_TOKENS + 1
+"""Tokens that one step may give an answer. A constraint that is to be told of more follows one that
+went on elsewhere: that takes its time, and no step waits for it."""
 STUCK_S = 30.0
 """What takes longer does not end: a grammar that was tried compiles in 0.2 s of a core, a dear mask
 takes 0.05 s of one, and waits for others."""
@@ -29,6 +32,7 @@ def row_of(request: Request, sequence: Sequence, *, is_drafted: bool) -> MaskedR
     """Of its next token. `is_drafted`: with tokens that are forced, as its answer may have any."""
     constraint = _constraint_of(request, sequence)
     new = sequence.token_ids[sequence.num_prompt + constraint.num_known :]
+    constraint.is_watched |= len(new) > MAX_AT_ONCE
     is_drafted &= constraint.may_draft and sequence.life.state is SequenceState.DECODING
     most = request.params.max_tokens - sequence.num_generated - 1
     return MaskedRow(constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most) if is_drafted else 0)
@@ -74,5 +78,5 @@ def look_at_compiling(grammars: GrammarCompiler) -> bool:
 def _constraint_of(request: Request, sequence: Sequence) -> Constraint:
     if sequence.constraint is None:
         assert request.grammar is not None, "only rows with a grammar are masked"
-        sequence.constraint = Constraint(request.grammar.start(), request.grammar)
+        sequence.constraint = Constraint.of(request.grammar)
     return sequence.constraint

@@ -1,7 +1,7 @@
 """Grammars that were tried out: what became of them is remembered, so that the next request with
 the same one waits for nobody.
 
-    check -> remembered: fine, or refused again
+    check -> remembered: fine, or refused again; where it was too slow, for minutes
           '-> tried out elsewhere -> the first verdict is everybody's, and is remembered
                    |-> nobody knows: told to those of that address alone
                    '-> the last of the address leaves: given up
@@ -13,19 +13,36 @@ where another has put it, or is turned away for what another has in line.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cluster.deadline import Clock
 from cluster.errors import GrammarFailed, GrammarsUnsupported, InvalidRequest, SplitserveError
 from cluster.grammar import Grammar, GrammarKind
 from router.front.caller import Caller
 from router.front.text_work import TextWork
 
+COSTLY_S = UNSUPPORTED_S = 300.0
+"""So long it is remembered that a grammar is too slow, which a busy machine may have made it, and
+that no grammar can be followed. What is wrong stays so."""
 MAX_REMEMBERED = 4096
 """Digests with a sentence at most: a megabyte."""
 _Key = tuple[GrammarKind, bytes]
 """The kind is named in refusals."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """`refusal`: None: it is fine. `until_s`: None: for good."""
+
+    refusal: InvalidRequest | None
+    until_s: float | None = None
+
+    def holds(self, now_s: float) -> bool:
+        """Whether nobody has to try again."""
+        return self.until_s is None or now_s < self.until_s
 
 
 @dataclass(slots=True, eq=False)
@@ -41,29 +58,39 @@ class _Trial:
 class GrammarChecks:
     """One router's, on its event loop."""
 
-    def __init__(self, texts: TextWork, on_refusal: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        texts: TextWork,
+        on_refusal: Callable[[str], None],
+        *,
+        clock: Clock = time.monotonic,
+    ) -> None:
         """`on_refusal` is told why, in one word of a fixed set, for each request."""
         self._texts = texts
         self._on_refusal = on_refusal
-        self._unsupported: GrammarsUnsupported | None = None
+        self._clock = clock
+        self._unsupported = _Outcome(None)
         """Once known, of every grammar."""
-        self._outcomes: OrderedDict[_Key, InvalidRequest | None] = OrderedDict()
+        self._outcomes: OrderedDict[_Key, _Outcome] = OrderedDict()
         self._trials: dict[_Key, dict[str, _Trial]] = {}
         """By grammar and address."""
 
     async def check(self, grammar: Grammar, caller: Caller) -> None:
         """Raises InvalidRequest, with the client's field, for one that cannot be followed; NotReady
         and QueueFull where nobody knows yet."""
-        refusal = self._unsupported or await self._outcome_of(grammar, caller)
+        of_all = self._unsupported
+        refusal = of_all.refusal if of_all.holds(self._clock()) else None
+        refusal = refusal or await self._outcome_of(grammar, caller)
         if refusal is not None:
             self._on_refusal(_reason(refusal))
             raise type(refusal)(refusal.message, param=grammar.param or refusal.param)
 
     async def _outcome_of(self, grammar: Grammar, caller: Caller) -> InvalidRequest | None:
         key = (grammar.kind, grammar.digest)
-        if key in self._outcomes:
+        known = self._outcomes.get(key)
+        if known is not None and known.holds(self._clock()):
             self._outcomes.move_to_end(key)
-            return self._outcomes[key]
+            return known.refusal
         address = caller.address
         trial = self._trials.get(key, {}).get(address) or self._begin(key, grammar, caller)
         trial.num_waiting += 1
@@ -119,10 +146,13 @@ class GrammarChecks:
             if not trial.outcome.done():
                 trial.outcome.set_result(refusal)
             trial.work.cancel()
+        now_s = self._clock()
         if isinstance(refusal, GrammarsUnsupported):
-            self._unsupported = refusal
+            self._unsupported = _Outcome(refusal, now_s + UNSUPPORTED_S)
             return
-        self._outcomes[key] = refusal
+        is_costly = isinstance(refusal, GrammarFailed)
+        self._outcomes[key] = _Outcome(refusal, now_s + COSTLY_S if is_costly else None)
+        self._outcomes.move_to_end(key)
         if len(self._outcomes) > MAX_REMEMBERED:
             self._outcomes.popitem(last=False)
 

@@ -24,6 +24,7 @@ from router.grammar.limits import (
     MAX_PROPERTIES,
     MAX_REFS,
     check_at_most,
+    check_least,
     check_size,
     refuse,
 )
@@ -202,6 +203,7 @@ class _Walk:
     def _note(self, node: dict[str, Any], place: str) -> None:
         """What is limited of the schema as a whole."""
         self.num_patterns += "pattern" in node
+        check_least(node.get("minLength"), place, self.param)
         self.num_patterns += len(_dict(node.get("patternProperties")))
         self.asks_for_several |= len(_list(node.get("allOf"))) > 1
         limit = MAX_PATTERNS_TOGETHER if self.asks_for_several else MAX_PATTERNS

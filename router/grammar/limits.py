@@ -7,7 +7,7 @@ its own finds (router/text_worker/grammar_trial.py).
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cluster.errors import InvalidRequest
 
@@ -30,6 +30,10 @@ MAX_EXCLUSIONS = 512
 MAX_EXCLUSION_STEPS = 20_000
 """Schemas, values and names that are looked at for it, in all schemas of a request. 32
 alternatives whose 16th property tells them apart take 10,000, in 7 ms."""
+MAX_LEAST_CHARS = 16_384
+"""Of a string that has to be so long: each character takes four states or more of those that the
+lexer of an engine has for an answer (cluster/models/text/grammars.py), so a longer one never
+fits."""
 MAX_LARK_RULES = 256
 MAX_LARK_DEPTH = 64
 """Brackets in brackets."""
@@ -45,6 +49,13 @@ def check_at_most(number: int, limit: int, what: str, param: str) -> None:
     """Raises InvalidRequest with the number and the limit."""
     if number > limit:
         refuse(f"{param} has {number} {what}; allowed: {limit}", param)
+
+
+def check_least(length: Any, place: str, param: str) -> None:
+    """Of a `minLength`, whatever the client has written there: what is no number the compiler
+    refuses. Raises InvalidRequest."""
+    if isinstance(length, int | float) and length > MAX_LEAST_CHARS:
+        refuse(f"{param}: minLength at {place} is {length}; allowed: {MAX_LEAST_CHARS}", param)
 
 
 def check_size(text: str, param: str) -> str:

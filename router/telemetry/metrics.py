@@ -210,7 +210,16 @@ class TextMetrics:
             ["worker"],
             registry=registry,
         )
+        self._absent = Gauge(
+            "splitserve_text_worker_absent_seconds",
+            "For how long there has been no such text worker; 0: there is one, or none is wanted",
+            ["worker"],
+            registry=registry,
+        )
 
-    def watch_waiting(self, worker: str, num_waiting: Callable[[], int]) -> None:
+    def watch(
+        self, worker: str, *, num_waiting: Callable[[], int], absent_s: Callable[[], float]
+    ) -> None:
         """Called once for each."""
         self._waiting.labels(worker).set_function(num_waiting)
+        self._absent.labels(worker).set_function(absent_s)

@@ -53,7 +53,12 @@ def try_apart(tokenizer: LLTokenizer, grammar: Grammar) -> None:
     """Returns for a grammar that engines can follow. Raises InvalidRequest or GrammarFailed for
     others, and NotReady where nobody knows: the machine gave the trial no time."""
     reading, writing = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(reading)
+        os.close(writing)
+        raise NotReady(f"the grammar could not be tried out ({error}); come again") from error
     if pid == 0:
         _in_fork(lambda: _words_of(tokenizer, grammar), reading, writing)
     os.close(writing)

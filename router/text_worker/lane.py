@@ -6,7 +6,8 @@ the process ends -> its task's caller is told; the others wait for the next proc
 
 A process that ends over a task is followed by another at once, the spare one where there is one: it
 was a limit, and no fault of the process. One that cannot start, or ends with nothing to do, is left
-to whoever runs the lane.
+to whoever runs the lane. Without a process for texts a router is not ready; that for grammars is in
+nobody's readiness, so where none can be had its tasks are refused at once.
 """
 
 from __future__ import annotations
@@ -61,28 +62,36 @@ class TextLane:
         self._running: Job | None = None
         self._arrived = asyncio.Event()
         self._has_begun = False
-        self._absent_since_s: float | None = None
+        self._absent_since_s: float | None = clock()
+        self._has_failed = False
+        """To start a process, since there was one."""
 
     @property
     def num_waiting(self) -> int:
         """Tasks that no process has been asked yet."""
         return len(self._waiting)
 
+    @property
+    def absent_s(self) -> float:
+        """Without a process; 0.0: there is one."""
+        return 0.0 if self._absent_since_s is None else self._clock() - self._absent_since_s
+
+    def expect(self) -> None:
+        """From now on there is to be a process: `run` is about to be called first."""
+        self._absent_since_s = self._clock()
+
     def why_not_ready(self) -> str | None:
         """None while there is a process, or has been one a moment ago. Never before the first one:
         who is ready takes the place of another router, which then leaves."""
         if not self._has_begun:
             return f"the {self._name} process has not started yet"
-        if self._absent_since_s is None:
-            return None
-        absent_s = self._clock() - self._absent_since_s
-        if absent_s < LONGEST_ABSENCE_S:
-            return None
-        return f"the {self._name} process has not been there for {absent_s:.0f} s"
+        return self._why_absent()
 
     async def call(self, task: Task, body: bytes = b"", *, caller: Caller = NOBODY) -> ReadBody:
-        """See TextWork. Raises QueueFull, and InvalidRequest for a task that cannot be packed,
-        before anything is kept."""
+        """See TextWork. Raises QueueFull, NotReady where no process can be had for it, and
+        InvalidRequest for a task that cannot be packed, before anything is kept."""
+        if (why := self._why_lost()) is not None:
+            raise NotReady(why)
         head = pack_task(task, len(body))
         size = size_of(task, head, body)
         job = Job(head, body, size, asyncio.get_running_loop().create_future(), caller)
@@ -97,11 +106,21 @@ class TextLane:
     async def run(self) -> None:
         """Processes, one after the other. Raises what kept one from starting, or what ended one
         that had nothing to do."""
+        try:
+            await self._run()
+        except Exception:
+            self._has_failed = True
+            if (why := self._why_lost()) is not None:
+                self._refuse_all(NotReady(why))
+            raise
+
+    async def _run(self) -> None:
         while True:
             process = self._spare.take() or await TextProcess.start(self._setup)
             try:
                 await process.begin(self._niceness, with_grammars=self._with_grammars)
-                self._has_begun, self._absent_since_s = True, None
+                self._has_begun = True
+                self._absent_since_s, self._has_failed = None, False
                 self._spare.refill()
                 await until_one_ends(
                     self._serve_all(process), self._wake_at_end(process), self._watch(process)
@@ -117,14 +136,29 @@ class TextLane:
                 raise
             finally:
                 self._running = None
-                self._absent_since_s = self._clock()
+                if self._absent_since_s is None:
+                    self._absent_since_s = self._clock()
                 self._metrics.restarts.labels(self._name).inc()
                 await process.end()
 
     def close(self) -> None:
         """Who waits is told; idempotent."""
+        self._refuse_all(_shutting_down())
+
+    def _why_lost(self) -> str | None:
+        """Of a lane for grammars whose process does not come."""
+        return self._why_absent() if self._with_grammars and self._has_failed else None
+
+    def _why_absent(self) -> str | None:
+        absent_s = self.absent_s
+        if self._absent_since_s is None or absent_s < LONGEST_ABSENCE_S:
+            return None
+        return f"the {self._name} process has not been there for {absent_s:.0f} s"
+
+    def _refuse_all(self, error: NotReady) -> None:
+        """Who waits for a process."""
         while (job := self._waiting.first()) is not None:
-            job.fail(_shutting_down())
+            job.fail(NotReady(error.message))
 
     def _tell_running(self, error: BaseException) -> None:
         """Whose task nobody works on any more, because of `error`, which was not the task's."""

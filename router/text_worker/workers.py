@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
@@ -54,9 +55,13 @@ class TextWorkers:
             clock=clock,
         )
         self._has_grammars = False
-        metrics.watch_waiting("grammar-worker", lambda: self._grammars.num_waiting)
-        metrics.watch_waiting("text-worker", lambda: self._texts.num_waiting)
-        metrics.watch_waiting("body-worker", lambda: self._bodies.num_waiting)
+        metrics.watch(
+            "grammar-worker",
+            num_waiting=lambda: self._grammars.num_waiting,
+            absent_s=lambda: self._grammars.absent_s if self._has_grammars else 0.0,
+        )
+        for name, lane in (("text-worker", self._texts), ("body-worker", self._bodies)):
+            metrics.watch(name, num_waiting=_waiting_of(lane), absent_s=_absence_of(lane))
         self._background = Background(_go_on, clock=clock, sleep=sleep)
 
     @property
@@ -103,6 +108,7 @@ class TextWorkers:
         """See TextWork. Most routers never see a grammar: the process comes with the first."""
         if not self._has_grammars:
             self._has_grammars = True
+            self._grammars.expect()
             self._background.keep("grammar-worker", self._grammars.run)
         await self._grammars.call(TryGrammar(grammar), caller=caller)
 
@@ -112,6 +118,14 @@ class TextWorkers:
         self._texts.close()
         self._bodies.close()
         self._grammars.close()
+
+
+def _waiting_of(lane: TextLane) -> Callable[[], int]:
+    return lambda: lane.num_waiting
+
+
+def _absence_of(lane: TextLane) -> Callable[[], float]:
+    return lambda: lane.absent_s
 
 
 def _go_on(loss: Loss) -> None:

@@ -55,7 +55,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     metrics.classes.watch(lambda priority: 0, int)
     LimitMetrics(metrics.registry)
     metrics.registry.register(PressureMetrics(list))
-    TextMetrics(metrics.registry).watch_waiting("text-worker", int)
+    TextMetrics(metrics.registry).watch("text-worker", num_waiting=int, absent_s=float)
     LoopLag().publish(metrics.registry)
     circle = CircleMetrics(metrics.registry)
     circle.watch_routers(int, int)

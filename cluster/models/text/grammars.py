@@ -15,8 +15,10 @@ from cluster.grammar import Grammar
 from cluster.models.card import ModelCard
 from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 
-MAX_LEXER_STATES = 16_384
-"""Of one grammar, one or two kB each."""
+MAX_LEXER_STATES = 65_536
+"""Of one compile of a grammar, for all answers that share it: half a kB each, measured with strings
+of bounded lengths, of which each character takes four or more: 32 MB. With 16,384, four ordinary
+answers of three strings of at most 200, 1,000 and 3,000 characters took all."""
 LIMITS = LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
 """Beside it the library's own: 20 ms for a grammar's lexer, 14 ms of lexing and 2.5 ms of parsing
 for one mask. What they do not see, a trial in a process of its own does."""
@@ -25,6 +27,7 @@ MASK_BUDGET_S = 0.05
 of 144 tokens of a nested schema took 0.4 ms (49,000 tokens), one of the usual tokens 0.01."""
 MAX_ERROR_CHARS = 300
 _SILENT = 0
+_TOO_MANY_STATES = "too many states"
 
 
 def load_grammar_tokenizer(
@@ -66,6 +69,18 @@ def compiled(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:
             f"the {grammar.kind} cannot be followed: {in_short(error)}", param=grammar.kind
         )
     return matcher
+
+
+def failure_in_words(error: str) -> str:
+    """Why an answer cannot go on, of which no other has a part in it: what the library says."""
+    said = in_short(error)
+    if _TOO_MANY_STATES in said:
+        return (
+            f"the answer alone takes more than {MAX_LEXER_STATES} states of its grammar's lexer; "
+            "allow shorter strings (each character of one with a maxLength takes four or more), "
+            "or write a simpler pattern"
+        )
+    return f"the answer's grammar cannot be followed further: {said}"
 
 
 def in_short(error: str) -> str:

@@ -5,6 +5,12 @@ its tokens: those that the matcher has not seen are fed before the next mask, ea
 
     known tokens -> outlook: the mask of the next token; while that has one bit, the token is forced
                     and fed ahead of time, and the mask behind it is there, too
+
+A matcher shares the states of its lexer with those of all answers of the same compile, so what it
+fails of may be theirs: the answer then begins once more, with a compile of its own, fed with its
+tokens. What fails there, where no guess was walked, is its own, and ends it.
+
+    shared -> spent -> own -> ends          own, and walked -> spent -> own, without drafts
 """
 
 from __future__ import annotations
@@ -15,8 +21,8 @@ from typing import TYPE_CHECKING
 import torch
 from llguidance import LLMatcher
 
-from cluster.errors import GrammarFailed
-from cluster.models.text.grammars import in_short
+from cluster.errors import GrammarFailed, SplitserveError
+from cluster.models.text.grammars import failure_in_words
 
 if TYPE_CHECKING:
     from engine.sampling.grammars.compiler import CompiledGrammar
@@ -52,14 +58,19 @@ class Constraint:
 
     __slots__ = (
         "_ahead",
+        "_is_own",
+        "_known",
+        "_was_walked",
         "error",
         "grammar",
+        "is_spent",
         "is_watched",
         "late_at",
         "matcher",
         "may_draft",
         "num_known",
         "outlook",
+        "replayed_s",
         "spent_s",
     )
 
@@ -69,6 +80,15 @@ class Constraint:
         self.grammar = grammar
         self.num_known = 0
         """Tokens of the answer that it was told of."""
+        self._known: list[int] = []
+        """They themselves."""
+        self._is_own = False
+        """The matcher is of a compile that no other answer has."""
+        self._was_walked = False
+        """... and has been led over guesses, whose states stay."""
+        self.is_spent = False
+        """The matcher is of no use any more: `begin_again` is to be called, by a thread that has
+        the time for it."""
         self._ahead: list[int] = []
         """Tokens that were fed behind these: forced ones."""
         self.outlook: GrammarOutlook | None = None
@@ -82,16 +102,39 @@ class Constraint:
         """False: a draft of this answer could not be walked; there are no more."""
         self.spent_s = 0.0
         """Of a core, on masks that were timed."""
+        self.replayed_s = 0.0
+        """Of a core, on tokens that were fed once more."""
         self.error: GrammarFailed | None = None
         """Why it cannot go on; it stays."""
 
     @classmethod
+    def of(cls, grammar: CompiledGrammar) -> Constraint:
+        """At the beginning of an answer."""
+        made = cls(grammar.start(), grammar)
+        if grammar.is_spent:
+            made._spend()
+        return made
+
+    @classmethod
     def anew(cls, other: Constraint) -> Constraint:
         """At the beginning again, after a draft that could not be walked."""
-        assert other.grammar is not None, "what an engine follows is of a grammar"
-        made = cls(other.grammar.start(), other.grammar)
-        made.may_draft, made.spent_s = False, other.spent_s
+        made = cls(other.matcher, other.grammar)
+        made.may_draft, made.spent_s, made.outlook = False, other.spent_s, other.outlook
+        made._spend()
         return made
+
+    def begin_again(self) -> list[int]:
+        """Of one that is spent: with a compile of its own, which takes as long as one does. Returns
+        the tokens that it knew: it is to be told of them again, and of those that are new."""
+        assert self.grammar is not None, "what an engine follows is of a grammar"
+        known, self._known, self._ahead = self._known, [], []
+        self.num_known, self.replayed_s = 0, 0.0
+        try:
+            self.matcher = self.grammar.anew()
+        except SplitserveError as error:
+            self.fail(f"the answer's grammar could not be compiled again: {error.message}")
+        self._is_own, self._was_walked, self.is_spent = True, False, False
+        return known
 
     @property
     def num_fed(self) -> int:
@@ -103,22 +146,25 @@ class Constraint:
         outlook = self.outlook
         return outlook is not None and 0 <= num_known - outlook.num_known < len(outlook.masks)
 
-    def catch_up(self, new: Sequence[int]) -> None:
-        """Tells it the answer's next tokens; the matcher is where they end then. What was fed
-        already is not fed again."""
+    def catch_up(self, new: list[int]) -> None:
+        """Tells it the answer's next tokens, and empties the list; the matcher is where they end
+        then. What was fed already is not fed again."""
         if self.error is not None:
             return
+        self._known += new
+        self.num_known += len(new)
+        if self.grammar is not None and not self._is_own:
+            self.grammar.num_followed += len(new)
         if len(new) == 1 and not self._ahead:  # as nearly always
-            self.num_known += 1
-            if not self.matcher.consume_token(new[0]):
+            if not self.matcher.consume_token(new.pop()):
                 self.check()
             return
         ahead, self._ahead = self._ahead, []
-        self.num_known += len(new)
         num_same = _num_same(ahead, new)
         if num_same < len(ahead):
             self.matcher.rollback(len(ahead) - num_same)
-        rest = list(new[num_same:])
+        rest = new[num_same:]
+        new.clear()
         if rest and not self.matcher.consume_tokens(rest):
             self.check()
 
@@ -128,16 +174,30 @@ class Constraint:
         if not self.matcher.consume_token(token_id):
             self.check()
 
+    def note_walk(self) -> None:
+        """The matcher is about to be led over guesses."""
+        self._was_walked = True
+
     def check(self) -> None:
         """After a call that may have failed."""
-        if self.error is None and self.matcher.is_error():
-            words = in_short(self.matcher.get_error())
-            self.fail(f"the answer's grammar cannot be followed further: {words}")
+        if self.error is not None or self.is_spent or not self.matcher.is_error():
+            return
+        if self.grammar is None or (self._is_own and not self._was_walked):
+            self.fail(failure_in_words(self.matcher.get_error()))
+            return
+        if self._is_own:
+            self.may_draft = False
+        else:
+            self.grammar.spend(self.matcher.get_error())
+        self._spend()
 
     def fail(self, message: str) -> None:
         """It does not go on."""
         if self.error is None:
             self.error = GrammarFailed(message)
+
+    def _spend(self) -> None:
+        self.is_spent = self.is_watched = True
 
 
 def _num_same(first: Sequence[int], second: Sequence[int]) -> int:

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
+
+from cluster.models.text.grammars import MAX_LEXER_STATES
 
 MAX_KEPT = 64
 """Of an engine. Those that run keep theirs in any case."""
-MAX_KEPT_BYTES = 128 << 20
-"""By `likely_bytes`, of an engine."""
+MAX_KEPT_BYTES = 256 << 20
+"""By `likely_bytes` and `grown_bytes`, of an engine."""
 BASE_BYTES = 256 << 10
 BYTES_PER_TEXT_BYTE = 512
-"""The most of twelve kinds of grammars was 365: a literal of 30 kB took 10.8 MB of memory. What
-answers add to it is their own, as each has a copy."""
+"""The most of twelve kinds of grammars was 365: a literal of 30 kB took 10.8 MB of memory."""
+BYTES_PER_TOKEN = 10 << 10
+"""That an answer adds to the compile that it shares with others, at most: strings of one length
+that is in the tens of thousands. A usual schema's hundreds of tokens add 0.4 MB together."""
+MAX_GROWN_BYTES = MAX_LEXER_STATES * 512
 
 Kept = TypeVar("Kept")
 
@@ -28,6 +33,11 @@ Kept = TypeVar("Kept")
 def likely_bytes(num_text_bytes: int) -> int:
     """Of a grammar with so long a text, compiled, with its first mask."""
     return BASE_BYTES + BYTES_PER_TEXT_BYTE * num_text_bytes
+
+
+def grown_bytes(num_tokens: int) -> int:
+    """What answers with so many tokens together have added to one compile, at most."""
+    return min(MAX_GROWN_BYTES, BYTES_PER_TOKEN * num_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +84,23 @@ class KeptGrammars(Generic[Kept]):
         self.num_bytes += num_bytes
         if len(self._entries) > self._most:
             self._drop(self._next_to_go(self._num_of))
+        self._drop_bytes(but=digest)
+
+    def weigh(self, digest: bytes, num_bytes: int) -> None:
+        """What is kept by that name has so many bytes now, in the same share; others may go for
+        it, and where it is alone nothing does."""
+        found = self._entries[digest]
+        more = num_bytes - found.num_bytes
+        if not more:
+            return
+        self._entries[digest] = replace(found, num_bytes=num_bytes)
+        self._bytes_of[found.owner] += more
+        self.num_bytes += more
+        self._drop_bytes()
+
+    def _drop_bytes(self, but: bytes | None = None) -> None:
         while self.num_bytes > self._most_bytes and len(self._entries) > 1:
-            self._drop(self._next_to_go(self._bytes_of, but=digest))
+            self._drop(self._next_to_go(self._bytes_of, but=but))
 
     def _next_to_go(self, share_of: Counter[bytes], but: bytes | None = None) -> bytes:
         """The first of the owner with the largest share, of those that have another than `but`."""

@@ -22,9 +22,10 @@ class MaskedRow:
         draft: list[int] | None = None,
         most_forced: int = 0,
     ) -> None:
-        """`new`: tokens of the answer behind the constraint's `num_known`. `draft`: guesses behind
-        all that was fed, none of which ends an answer: a mask behind each. `most_forced`: so many
-        tokens at most are looked for that are sure to come; none beside a draft."""
+        """`new`: tokens of the answer behind the constraint's `num_known`; the maker empties it,
+        and the constraint alone has them then. `draft`: guesses behind all that was fed, none of
+        which ends an answer: a mask behind each. `most_forced`: so many tokens at most are looked
+        for that are sure to come; none beside a draft."""
         self.constraint = constraint
         self.new = new
         self.draft = draft or []
@@ -45,13 +46,15 @@ class MaskedRow:
 
     @property
     def is_handed_back(self) -> bool:
-        """Once done: others of its job took long, and this one was not looked at."""
-        return not self.masks and self.constraint.error is None
+        """Once done: others of its job took long, and this one was not looked at; or what it
+        follows is to begin again first, or is not where its tokens end yet."""
+        constraint = self.constraint
+        return constraint.is_spent or (not self.masks and constraint.error is None)
 
     @property
     def is_whole(self) -> bool:
         """Once done: there is a mask behind each token of its draft."""
-        return len(self.masks) == 1 + len(self.draft)
+        return len(self.masks) == 1 + len(self.draft) and not self.constraint.is_spent
 
     def outlook(self) -> GrammarOutlook:
         """Of a row without a draft."""

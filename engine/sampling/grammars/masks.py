@@ -8,7 +8,8 @@ and those that took long are watched from then on, with all of the same grammar 
 them. A watched row is made by itself, in one of two other threads, and timed by the processor time
 of its thread, which a busy machine does not lengthen; one that is cheap goes back. So a dear
 grammar holds up others of a job once, by one row of it, and never those without one. A mask, or an
-answer, that takes too much of a core ends.
+answer, that takes too much of a core ends. What an answer's grammar is told once more, as that went
+on elsewhere or begins again, is told there as well, in parts, and is no part of a mask.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ LONG_S = 0.01
 DEAR_S = 0.002
 """A mask that took so much of a core is dear: its grammar's answers are watched. Of a job that took
 long, rows that took so long."""
+REPLAY_PART_S = 0.05
+"""Of a core: others that are watched have their turn then."""
+_REPLAYED_TOGETHER = 8
+"""Tokens between two looks at the clock."""
 NUM_WATCHERS = 2
 """Threads: a dear mask does not keep all others waiting that are watched."""
 MAX_THREADS = 8
@@ -81,7 +86,7 @@ class MaskMaker:
         handed back (`MaskedRow.is_handed_back`)."""
         quick = list[MaskedRow]()
         for row in rows:
-            if row.constraint.is_watched and not row.draft:
+            if (row.constraint.is_watched or row.constraint.is_spent) and not row.draft:
                 row.job = self._watchers.submit(self._watch, row)
             else:
                 quick.append(row)
@@ -165,6 +170,8 @@ class MaskMaker:
 
     def _fill_drafted(self, rows: list[MaskedRow]) -> None:
         """All rows of a verification in one call; the grammars are where they were afterwards."""
+        for row in rows:
+            row.constraint.note_walk()
         ends = list(accumulate(1 + len(row.draft) for row in rows))
         bits = torch.full((ends[-1], self._num_words), _ALL, dtype=torch.int32)
         asked = [
@@ -192,17 +199,38 @@ class MaskMaker:
             row.masks.append(mask)
 
     def _watch(self, row: MaskedRow) -> float:
-        """In a watcher's thread: one mask, timed."""
-        began_s, constraint = self._row_clock(), row.constraint
+        """In a watcher's thread: one mask, timed. A row whose constraint has still to be told of
+        other tokens than the last is handed back."""
+        constraint = row.constraint
+        if (constraint.is_spent or len(row.new) > 1) and not self._replay(row):
+            return 0.0
+        began_s = self._row_clock()
         constraint.catch_up(row.new)
         if constraint.error is None:
             self._fill_one(row, *self._blank(1))
             constraint.check()
         took_s = self._row_clock() - began_s
-        constraint.spent_s += took_s
-        self._judge(constraint, took_s)
+        if not constraint.is_spent:
+            constraint.spent_s += took_s
+            self._judge(constraint, took_s)
         self._meter.note_masks(1, took_s)
         return took_s
+
+    def _replay(self, row: MaskedRow) -> bool:
+        """All of its tokens but the last, for as long as a part may take; whether that was all."""
+        constraint, began_s = row.constraint, self._row_clock()
+        row.masks, row.forced = [], []
+        if constraint.is_spent:
+            row.new[:0] = constraint.begin_again()
+        while len(row.new) > 1 and constraint.error is None and not constraint.is_spent:
+            if self._row_clock() - began_s > REPLAY_PART_S:
+                break
+            part = row.new[: min(_REPLAYED_TOGETHER, len(row.new) - 1)]
+            del row.new[: len(part)]
+            constraint.catch_up(part)
+        constraint.replayed_s += self._row_clock() - began_s
+        self._judge_replay(constraint)
+        return len(row.new) <= 1 and constraint.error is None and not constraint.is_spent
 
     def _judge(self, constraint: Constraint, took_s: float) -> None:
         constraint.is_watched = took_s > DEAR_S
@@ -218,6 +246,16 @@ class MaskMaker:
             constraint.fail(
                 f"the masks of {constraint.num_known} tokens took {constraint.spent_s:.1f} s of a "
                 f"core; allowed: {allowed_s:.1f}; write a simpler grammar"
+            )
+
+    def _judge_replay(self, constraint: Constraint) -> None:
+        """By its tokens: masks were made for them before, and dear ones were counted."""
+        allowed_s = ANSWER_BUDGET_S + (TOKEN_BUDGET_S + DEAR_S) * constraint.num_known
+        if constraint.replayed_s > allowed_s:
+            constraint.fail(
+                f"to follow {constraint.num_known} tokens once more took "
+                f"{constraint.replayed_s:.1f} s of a core; allowed: {allowed_s:.1f}; "
+                "write a simpler grammar"
             )
 
 

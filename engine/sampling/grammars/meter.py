@@ -8,7 +8,7 @@ from threading import Lock
 
 @dataclass(slots=True)
 class GrammarMeter:
-    """Compilations are counted by their thread, masks by those that make them."""
+    """Noted by the threads that compile and make masks."""
 
     num_compiled: int = 0
     compile_s: float = 0.0
@@ -23,3 +23,9 @@ class GrammarMeter:
         with self._lock:
             self.num_masks += num_masks
             self.mask_s += took_s
+
+    def note_compiled(self, took_s: float) -> None:
+        """One more grammar, from whichever thread."""
+        with self._lock:
+            self.num_compiled += 1
+            self.compile_s += took_s

@@ -20,6 +20,7 @@ from router.front import grammar_checks
 from router.front.caller import NOBODY, Caller
 from router.front.grammar_checks import GrammarChecks
 from router.text_worker.in_process import InProcessText
+from tests.engine.step.engine_scenario import VirtualClock
 from tests.router.front_fakes import byte_model
 
 FINE, WRONG = Grammar("fine", GrammarKind.LARK), Grammar("wrong", GrammarKind.LARK)
@@ -209,3 +210,31 @@ async def test_an_address_that_leaves_gives_up_its_own_trial_alone() -> None:
     trials.may_answer.set()
     await second
     assert trials.num_running == 0 and checks._trials == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "is_for_good"),
+    [
+        (GrammarFailed("too slow"), False),
+        (GrammarsUnsupported("none"), False),
+        (InvalidRequest("wrong"), True),
+    ],
+)
+async def test_what_a_busy_machine_may_have_done_is_remembered_for_minutes(
+    error: InvalidRequest, is_for_good: bool
+) -> None:
+    trials, clock = Trials(), VirtualClock()
+    trials.errors["fine"] = error
+    checks = GrammarChecks(trials, lambda reason: None, clock=clock)
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            await checks.check(FINE, NOBODY)
+        clock.now_s += grammar_checks.COSTLY_S / 2 - 1.0
+    assert len(trials.asked) == 1
+    trials.errors.clear()
+    clock.now_s += 3.0
+    if is_for_good:
+        with pytest.raises(InvalidRequest):
+            await checks.check(FINE, NOBODY)
+    else:
+        await checks.check(FINE, NOBODY)

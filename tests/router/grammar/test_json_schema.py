@@ -9,7 +9,9 @@ import jsonschema
 import pytest
 
 from cluster.errors import InvalidRequest
+from cluster.models.text.grammars import MAX_LEXER_STATES
 from router.grammar.json_schema import JsonOptions, checked_schema, schema_grammar, schema_in
+from router.grammar.limits import MAX_LEAST_CHARS
 from tests.engine.sampling.grammars.own_schemas import CAT, DOG, FISH, OWN, PET, PETS
 from tests.router.grammar.matching import accepts
 
@@ -227,3 +229,12 @@ def test_valid_answers_are_accepted_and_no_invalid_one_is(name: str) -> None:
                 text = json.dumps(other, ensure_ascii=False)
                 assert not accepts(of_name, text), text
     assert num_invalid >= 5
+
+
+def test_a_string_that_has_to_be_longer_than_any_answer_can_be_is_refused_by_name() -> None:
+    assert MAX_LEAST_CHARS == MAX_LEXER_STATES // 4
+    for length in (MAX_LEAST_CHARS + 1, 1e9):
+        with pytest.raises(InvalidRequest, match="minLength at #/items is .*; allowed: 16384"):
+            schema_grammar({"items": {"type": "string", "minLength": length}}, param="s")
+    for length in (0, MAX_LEAST_CHARS, "many"):
+        schema_grammar({"type": "string", "minLength": length}, param="s")

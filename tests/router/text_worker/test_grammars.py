@@ -19,7 +19,7 @@ from cluster.models.card import ModelCard
 from router.front.generation_request import ChatPrompt
 from router.front.model_loading import load_text_side
 from router.grammar.json_schema import schema_grammar
-from router.text_worker import trials
+from router.text_worker import grammar_trial, trials
 from router.text_worker.messages import Setup, TryGrammar, pack_task
 from router.text_worker.text_process import TextProcess
 from router.text_worker.trials import GrammarTrials
@@ -110,3 +110,17 @@ async def test_a_worker_refuses_every_grammar_of_a_model_without_an_end(card: Mo
         for _ in range(2):
             error = await error_of(workers.try_grammar(SCHEMA))
             assert type(error) is GrammarsUnsupported and "no end of sequence" in error.message
+
+
+def test_a_trial_that_cannot_be_forked_leaves_no_pipe_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails() -> int:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(grammar_trial.os, "fork", fails)
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        with pytest.raises(NotReady, match="could not be tried out"):
+            grammar_trial.try_apart(None, SCHEMA)  # type: ignore[arg-type]
+    assert psutil.Process().num_fds() == before

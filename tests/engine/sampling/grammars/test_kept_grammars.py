@@ -62,6 +62,18 @@ def test_where_bytes_are_too_many_those_of_who_has_most_of_them_go() -> None:
     assert list(kept) == ["small"] and kept.num_bytes == 100
 
 
+def test_what_has_grown_pushes_out_others_of_who_has_most() -> None:
+    kept: KeptGrammars[str] = KeptGrammars(100, 1000)
+    for owner, name in ((b"a", b"small"), (b"b", b"one"), (b"b", b"two")):
+        kept.put(name, name.decode(), owner=owner, num_bytes=300)
+    kept.weigh(b"two", 300)
+    assert len(kept) == 3
+    kept.weigh(b"two", 600)
+    assert list(kept) == ["small", "two"] and kept.num_bytes == 900
+    kept.weigh(b"small", 5000)
+    assert len(kept) == 1
+
+
 def test_grammars_of_the_usual_size_are_kept_as_many_and_the_largest_are_not() -> None:
     assert MAX_KEPT * likely_bytes(2048) <= MAX_KEPT_BYTES
     assert MAX_KEPT * likely_bytes(MAX_GRAMMAR_BYTES) > 4 * MAX_KEPT_BYTES

@@ -30,6 +30,7 @@ from tests.engine.step.engine_scenario import VirtualClock
 
 YES = choice_grammar(["yes"], param="c")
 NO = choice_grammar(["no"], param="c")
+LONG = " ".join(f"word {i}" for i in range(16))
 PERSON = schema_grammar(
     {
         "type": "object",
@@ -255,6 +256,34 @@ def test_an_answer_whose_masks_are_dear_one_after_another_ends() -> None:
     assert "s of a core; allowed: 1.0" in follows.error.message
 
 
+def test_what_is_told_once_more_is_no_mask_and_is_told_in_parts() -> None:
+    compiler, known = GrammarCompiler(grammar_tokenizer), text_tokenizer().encode(LONG)
+    assert len(known) > 24
+    looks = [0, 0, 0.04, 0.04, 0, *[0] * 20]  # eight tokens each 40 ms, of a core
+    maker = masks(row_clock=ScriptedClock(*looks))
+    follows = constraint(compiler, choice_grammar([LONG], param="c"))
+    follows.is_watched = True
+    again = row(follows, list(known))
+    made(maker, [again])
+    assert again.is_handed_back and follows.num_known == 16
+    made(maker, [again])
+    assert not again.is_handed_back and follows.num_known == len(known)
+    assert follows.error is None and follows.spent_s == 0.0 and not follows.is_watched
+    beside = constraint(compiler, choice_grammar([LONG], param="c"))
+    [[expected]] = made(masks(), [row(beside, list(known))])
+    assert torch.equal(again.masks[0], expected)
+
+
+def test_what_takes_too_long_to_be_told_once_more_ends() -> None:
+    compiler, known = GrammarCompiler(grammar_tokenizer), text_tokenizer().encode(LONG)
+    maker = masks(row_clock=ScriptedClock(0, 0, 2.0))
+    follows = constraint(compiler, choice_grammar([LONG], param="c"))
+    follows.is_watched = True
+    made(maker, [row(follows, list(known))])
+    assert follows.error is not None
+    assert "8 tokens once more took 2.0 s of a core; allowed: 1.0" in follows.error.message
+
+
 def test_a_busy_machine_ends_nobody() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
     maker = masks(clock=ScriptedClock(*[0.5] * 8), row_clock=ScriptedClock())
@@ -308,14 +337,3 @@ def test_what_nobody_waits_for_any_more_is_not_compiled() -> None:
     again = compiler.compile(choice_grammar(["3"], param="c"))
     again.start()
     assert again.error is None and compiler.meter.num_compiled == 2
-
-
-def test_a_tokenizer_that_cannot_follow_grammars_ends_only_who_asks() -> None:
-    def fails() -> None:
-        raise OSError("no such file")
-
-    compiler = GrammarCompiler(fails)  # type: ignore[arg-type]
-    asked = compiler.compile(YES)
-    while not asked.is_ready:
-        pass
-    assert asked.error is not None and "no such file" in asked.error.message

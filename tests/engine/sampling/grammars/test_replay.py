@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from engine.contract.commands import (
 )
 from engine.contract.messages import Frame
 from engine.offline.queue import Completion, collect, generate
+from engine.sampling.grammars.masked_row import MaskedRow
 from engine.step.engine import Engine
+from engine.step.mask_rows import MAX_AT_ONCE
 from engine.step.requests.lifecycle import SequenceState
 from router.grammar.json_schema import schema_grammar
 from tests.engine.sampling.grammars.grammar_engine import (
@@ -55,6 +58,26 @@ def test_an_answer_that_another_engine_began_goes_on_as_it_would_have(
     for num_begun in (1, len(whole) // 2, len(whole) - 1):
         resumed = structs.replace(body, resume=[BegunChoice(0, whole[:num_begun])])
         assert undisturbed(resumed).token_ids() == whole[num_begun:]
+
+
+def test_no_step_waits_for_an_answer_that_another_engine_began() -> None:
+    body = body_of("invoice", temperature=1.0)
+    whole = undisturbed(body).token_ids()
+    assert len(whole) > MAX_AT_ONCE + 2
+    for num_begun, is_apart in ((MAX_AT_ONCE, False), (MAX_AT_ONCE + 1, True)):
+        running, watched = engine(), list[bool]()
+        masks = running.masking._masks
+        assert masks is not None
+        begin = masks.begin
+
+        def begun(rows: Sequence[MaskedRow], begin: Any = begin, seen: Any = watched) -> None:
+            seen += [row.constraint.is_watched for row in rows]
+            begin(rows)
+
+        masks.begin = begun  # type: ignore[method-assign]
+        resumed = structs.replace(body, resume=[BegunChoice(0, whole[:num_begun])])
+        assert generate(running, [resumed])[0].token_ids() == whole[num_begun:]
+        assert watched[0] is is_apart and not watched[-1]
 
 
 def test_several_choices_go_on_each_from_its_own_tokens() -> None:

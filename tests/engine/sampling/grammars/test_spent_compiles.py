@@ -1,0 +1,204 @@
+"""A compile's lexer has so many states for all its answers: none of them ends for others' sake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from llguidance import LLParserLimits
+
+import cluster.models.text.grammars as limits
+from cluster.grammar import Grammar
+from engine.contract.commands import GenerateRequest, Submit
+from engine.offline.queue import Completion, generate
+from engine.sampling.grammars.compiler import WORN_BYTES, CompiledGrammar, GrammarCompiler
+from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.kept_grammars import BYTES_PER_TOKEN
+from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.masks import MaskMaker
+from engine.sampling.grammars.meter import GrammarMeter
+from router.grammar.json_schema import schema_grammar
+from router.grammar.lark import choice_grammar
+from tests.engine.sampling.grammars.grammar_engine import (
+    card,
+    engine,
+    grammar_tokenizer,
+    request,
+    text_of,
+    text_tokenizer,
+)
+from tests.engine.step.engine_scenario import run_until_ended
+
+FEW_STATES = 600
+"""What each of these answers has room in alone, and a few of them together have not."""
+LENGTHS = {"title": 20, "summary": 60, "body": 150}
+WORDS = choice_grammar(["yes", "no, thank you"], param="c")
+
+
+def strings(**max_lengths: int) -> dict[str, Any]:
+    """An object of strings of at most so many characters."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "maxLength": n} for name, n in max_lengths.items()},
+        "required": list(max_lengths),
+        "additionalProperties": False,
+    }
+
+
+@pytest.fixture
+def few_states(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of every compile."""
+    few = LLParserLimits(max_lexer_states=FEW_STATES, verbose_errors=False)
+    monkeypatch.setattr(limits, "LIMITS", few)
+    yield
+
+
+def answers_of(num: int, grammar: Grammar) -> list[GenerateRequest]:
+    """For two tenants in turn."""
+    return [
+        request(
+            f"r{i}",
+            grammar.owned_by(f"tenant {i % 2}"),
+            prompt=[20 + i, 21, 22],
+            seed=i,
+            max_tokens=60,
+            temperature=1.0,
+        )
+        for i in range(num)
+    ]
+
+
+def test_a_hundred_answers_of_one_engine_are_whole_though_their_lengths_are_unequal(
+    few_states: None,
+) -> None:
+    schema = strings(**LENGTHS)
+    running = engine()
+    bodies = answers_of(100, schema_grammar(schema, param="s"))
+    done = generate(running, bodies)
+    num_whole = 0
+    for completion in done:
+        assert completion.ended is not None and not completion.ended.error_code
+        if completion.finish_reasons[0] == "stop":
+            num_whole += 1
+            jsonschema.validate(json.loads(text_of(completion.token_ids())), schema)
+    assert num_whole >= 50
+    assert running._grammars is not None
+    assert running._grammars.meter.num_compiled > 1, "nothing was spent, and nothing is shown"
+    assert tokens(done[90:93]) == tokens([generate(engine(), [body])[0] for body in bodies[90:93]])
+
+
+def tokens(done: list[Completion]) -> list[list[int]]:
+    """Of the first choices."""
+    return [completion.token_ids() for completion in done]
+
+
+def test_an_answer_that_alone_takes_too_many_states_ends_and_says_so(few_states: None) -> None:
+    long = schema_grammar(strings(body=2000), param="s")
+    open_ended: dict[int, float] = {}
+    running = engine()
+    running.apply(Submit(request("long", long, max_tokens=200, logit_bias=open_ended)))
+    running.apply(Submit(request("well", WORDS, prompt=[31, 32, 33])))
+    done = run_until_ended(running, ["long", "well"], 10**6)
+    ended = done["long"].ended
+    assert ended.error_code == "grammar_failed"
+    assert "the answer alone takes more than" in ended.error_message
+    assert not done["well"].ended.error_code
+
+
+def test_who_asks_for_a_spent_grammar_gets_another_compile() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    first = ready(compiler, WORDS)
+    first.is_dear = True
+    follows = spoiled(Constraint.of(first))
+    assert first.is_spent and follows.is_spent and follows.error is None
+    assert Constraint.of(first).is_spent, "who has waited with it does not begin with it"
+    again = ready(compiler, WORDS)
+    assert again is not first and not again.is_lost and again.is_dear
+    assert ready(compiler, WORDS) is again
+
+
+def test_an_answer_of_a_spent_compile_goes_on_where_it_was() -> None:
+    compiler, maker = GrammarCompiler(grammar_tokenizer), mask_maker()
+    first, known = ready(compiler, WORDS), text_tokenizer().encode("no, thank")
+    follows, beside = Constraint.of(first), Constraint.of(first)
+    [expected] = made(maker, MaskedRow(beside, list(known)))
+    made(maker, MaskedRow(follows, known[:2]))
+    spoiled(follows)
+    row = MaskedRow(follows, known[2:])
+    while not row.masks or row.is_handed_back:
+        made(maker, row)
+    assert row.masks[0].equal(expected) and follows.num_known == len(known)
+    assert follows.may_draft and follows.error is None
+
+
+def test_what_fails_with_a_compile_of_its_own_ends() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    follows = spoiled(Constraint.of(ready(compiler, WORDS)))
+    follows.begin_again()
+    assert not follows.is_spent
+    spoiled(follows)
+    assert follows.error is not None and not follows.is_spent
+
+
+def test_states_that_a_draft_has_taken_end_no_answer() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    follows = spoiled(Constraint.of(ready(compiler, WORDS)))
+    follows.begin_again()
+    follows.note_walk()
+    spoiled(follows)
+    assert follows.is_spent and follows.error is None and not follows.may_draft
+    follows.begin_again()
+    spoiled(follows)
+    assert follows.error is not None
+
+
+def test_a_compile_that_many_tokens_have_followed_is_replaced_and_nobody_waits() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    worn = ready(compiler, WORDS)
+    worn.num_followed = 1 + WORN_BYTES // BYTES_PER_TOKEN
+    assert compiler.compile(WORDS) is worn and not compiler.is_busy
+    assert worn.successor is not None
+    worn.successor.start()
+    fresh = compiler.compile(WORDS)
+    assert fresh is worn.successor and fresh.is_ready and not fresh.is_worn
+    assert compiler.compile(WORDS) is fresh
+
+
+def test_what_answers_add_to_a_kept_compile_counts_once_they_are_over() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    found, before = ready(compiler, WORDS), compiler._kept.num_bytes
+    Constraint.of(found).catch_up(text_tokenizer().encode("no, thank"))
+    found.leave()
+    assert found.num_followed > 0
+    assert compiler._kept.num_bytes == before + found.num_followed * BYTES_PER_TOKEN
+
+
+def ready(compiler: GrammarCompiler, grammar: Grammar) -> CompiledGrammar:
+    """Asked for, and waited for."""
+    found = compiler.compile(grammar)
+    found.start()
+    assert found.is_ready and found.error is None
+    return found
+
+
+def spoiled(follows: Constraint) -> Constraint:
+    """As if its matcher had met a limit."""
+    follows.matcher.consume_token(0)
+    follows.check()
+    return follows
+
+
+def mask_maker() -> MaskMaker:
+    """As an engine's."""
+    return MaskMaker(card().config.vocab_size, GrammarMeter(), ends=card().eos_token_ids)
+
+
+def made(maker: MaskMaker, row: MaskedRow) -> list[Any]:
+    """Its masks, once its job is done."""
+    maker.begin([row])
+    assert row.job is not None
+    row.job.result(60)
+    return row.masks
