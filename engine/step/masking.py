@@ -1,7 +1,8 @@
 """Rows of a step whose requests have a grammar: what may come next is looked up beside the engine's
 thread, and waited for as long as a step may.
 
-    after a step    look ahead: of each sequence that goes on, as soon as its last token is known
+    after a step    look ahead: of each sequence that goes on, as soon as its last token is known;
+                    with what is forced behind it, where that takes nobody's time or is worth it
     before a plan   settle: what is there, waited for where tokens are often forced; who has missed
                     a step, or is watched, is held until its mask is there
     after the plan  begin: prompts that end, and rows of drafts
@@ -16,7 +17,6 @@ from collections.abc import Sequence as Ordered
 from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import suppress
-from itertools import takewhile
 
 import structlog
 import torch
@@ -26,12 +26,12 @@ from cluster.errors import SplitserveError
 from cluster.process.own_cores import available_cores
 from engine.runner.model_runner import Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
-from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
-from engine.sampling.grammars.masks import MaskMaker
+from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.step.batch.step_work import Span
 from engine.step.mask_rows import MaskVigil, is_masked, row_of
 from engine.step.mask_waits import ForcedShare, MaskWaits
+from engine.step.mask_walks import late_walks, walk_has_failed, walk_of
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -62,11 +62,16 @@ class Masking:
         self.waits = MaskWaits()
         self.drafts = False
         """Tokens that are forced are looked for, as sequences are drafted for."""
+        self.has_spare_cores = True
+        """Masks are made on cores that kernels leave: more of them take nobody's time."""
         self._forced = ForcedShare()
+        self._sample: MaskedRow | None = None
+        """Of rows whose forced tokens are not looked for: tells whether there are any."""
         self._left_s = 0.0
         self._under_way: dict[Sequence, MaskedRow] = {}
         self._missed: set[Sequence] = set()
-        self._masked: list[Sequence] = []
+        self._looked_at: set[Sequence] = set()
+        """Since the last tokens: their masks are there, or under way."""
         self._drafted: dict[Sequence, MaskedRow] = {}
 
     @classmethod
@@ -75,10 +80,11 @@ class Masking:
         if grammars is None:
             return cls(table, None)
         busy = TEAM.num_threads if replica.kv.device.type == "cpu" else 1
-        spare = max(1, available_cores() - busy)
-        ends = frozenset(replica.eos_token_ids)
-        maker = MaskMaker(replica.vocab_size, grammars.meter, ends=ends, num_threads=spare)
-        return cls(table, maker, ends=ends)
+        spare, ends = available_cores() - busy, frozenset(replica.eos_token_ids)
+        maker = MaskMaker(replica.vocab_size, grammars.meter, ends=ends, num_threads=max(1, spare))
+        made = cls(table, maker, ends=ends)
+        made.has_spare_cores = spare > 0
+        return made
 
     @property
     def is_busy(self) -> bool:
@@ -87,19 +93,21 @@ class Masking:
 
     def look_ahead(self) -> None:
         """Once tokens are known: what may come after them."""
-        self._look(
+        going = [
             (request, sequence)
             for request, sequence in self._table.running()
             if request.grammar is not None
             and sequence.life.state is SequenceState.DECODING
             and is_masked(request)
-        )
+        ]
+        self._look(going)
+        self._looked_at = {sequence for _, sequence in going}
 
     def settle(self) -> None:
         """Before a plan: takes what is there."""
         self._left_s = self.waits.step_s
         fresh = self._under_way.keys() - self._missed
-        if self.drafts and self._forced.value >= self.waits.least_forced * len(fresh):
+        if self._awaits_forced(len(fresh)):
             self._wait(fresh, min(self._left_s, self.waits.plan_s))
         self._collect()
 
@@ -109,20 +117,27 @@ class Masking:
 
     def begin(self, spans: Ordered[Span]) -> None:
         """Before the forward pass of these spans, whose tokens change no more until `take`."""
-        masked = [(r, span) for span in spans if (r := self._request_of(span)) is not None]
-        self._masked = [span.sequence for _, span in masked]
+        fresh = [
+            (request, span)
+            for span in spans
+            if (span.draft or span.sequence not in self._looked_at)
+            and (request := self._request_of(span)) is not None
+        ]
         self._drafted = {}
-        self._look((request, span.sequence) for request, span in masked)
-        for _, span in masked:
-            if span.draft:
-                self._walk(span)
+        self._look((request, span.sequence) for request, span in fresh)
+        for _, span in fresh:
+            if span.draft and (walk := walk_of(span, self._ends)) is not None:
+                self._drafted[span.sequence] = walk
         self._begin(list(self._drafted.values()))
 
     def take(self, spans: Ordered[Span]) -> AbstractSet[Sequence]:
         """Once the logits of the spans are there that have begun. Returns whose masks are not:
         these wait for another step."""
         self._collect()
-        waiting = self._not_ready(self._masked)
+        if not self._under_way and not self._drafted:
+            return _NOBODY  # as nearly always: all masks that were begun are there
+        masked = [span.sequence for span in spans if self._request_of(span) is not None]
+        waiting = self._not_ready(masked)
         if waiting:
             self._wait(waiting, self._left_s)
             self._collect()
@@ -130,11 +145,11 @@ class Masking:
             if is_lone and len(self._not_ready(waiting)) == len(waiting):
                 self._wait_for_one(waiting)
             waiting = self._not_ready(waiting)
-            self._keep_walks(waiting)
+            self._under_way |= late_walks(self._drafted, waiting)
             self._missed |= self._under_way.keys() & waiting
         if not waiting and not self._drafted:
             return _NOBODY
-        return {*waiting, *(s for s, row in self._drafted.items() if self._has_failed(s, row))}
+        return {*waiting, *(s for s, row in self._drafted.items() if walk_has_failed(s, row))}
 
     def allowed(self, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
         """int32 words, a bit for each token that may come behind so many of a draft; of a sequence
@@ -177,33 +192,32 @@ class Masking:
         return request if request is not None and is_masked(request) else None
 
     def _look(self, sequences: Iterable[tuple[Request, Sequence]]) -> None:
-        rows = list[MaskedRow]()
-        for request, sequence in sequences:
-            if sequence in self._under_way or self._is_known(sequence):
-                continue
-            row = row_of(request, sequence, is_drafted=self.drafts)
+        fresh = [
+            (request, sequence)
+            for request, sequence in sequences
+            if sequence not in self._under_way and not self._is_known(sequence)
+        ]
+        if not fresh:
+            return
+        forces = self._awaits_forced(len(fresh)) or (self.drafts and self.has_spare_cores)
+        rows = [row_of(request, sequence, is_drafted=forces) for request, sequence in fresh]
+        for (_, sequence), row in zip(fresh, rows, strict=True):
             self._under_way[sequence] = row
-            rows.append(row)
             if row.constraint.is_watched:
                 self._missed.add(sequence)  # no step waits for it
+        if not forces and fresh[0][1].life.state is SequenceState.DECODING:
+            self._sample = rows[0]
         self._begin(rows)
+
+    def _awaits_forced(self, num_rows: int) -> bool:
+        """Whether a plan waits for so many masks, as tokens may be forced."""
+        return self.drafts and self._forced.value >= self.waits.least_forced * num_rows
 
     def _begin(self, rows: list[MaskedRow]) -> None:
         if not rows or self._masks is None:
             return
         self._vigil.begun(rows)
         self._masks.begin(rows)
-
-    def _walk(self, span: Span) -> None:
-        """Over what of a draft is behind the masks that are known."""
-        constraint = span.sequence.constraint
-        if constraint is None or constraint.outlook is None or constraint.error is not None:
-            return
-        num_forced = len(constraint.outlook.forced_at(span.sequence.num_generated))
-        is_end = self._ends.__contains__
-        rest = list(takewhile(lambda token_id: not is_end(token_id), span.draft[num_forced:]))
-        if rest:
-            self._drafted[span.sequence] = MaskedRow(constraint, [], draft=rest)
 
     def _is_known(self, sequence: Sequence) -> bool:
         constraint = sequence.constraint
@@ -219,27 +233,6 @@ class Masking:
             if not self._is_known(sequence)
             or (sequence in drafted and not drafted[sequence].is_done)
         ]
-
-    def _keep_walks(self, sequences: list[Sequence]) -> None:
-        """Of drafts that no step waits for any more: until they end their sequences are held, as
-        a matcher is used by one job at a time."""
-        walks = {s: self._drafted[s] for s in sequences if s in self._drafted}
-        for sequence, row in walks.items():
-            row.constraint.late_at = sequence.num_generated
-        self._under_way |= {s: row for s, row in walks.items() if not row.is_done}
-
-    def _has_failed(self, sequence: Sequence, row: MaskedRow) -> bool:
-        """Whether its draft was not walked to its end. Where that is for whatever limit, it would
-        not have been met without: the grammar begins anew from the sequence's tokens, and they
-        alone count."""
-        constraint = sequence.constraint
-        if row.job is None or not row.job.done() or constraint is None:
-            return False
-        if row.job.exception() is None and constraint.error is None:
-            return not row.is_whole
-        _LOG.warning("a draft could not be walked in its grammar", request_id=sequence.request_id)
-        sequence.constraint = Constraint.anew(constraint)
-        return True
 
     def _wait(self, sequences: Iterable[Sequence], most_s: float) -> None:
         """For all of these together, but those that are watched, from what is left of the step's
@@ -271,23 +264,26 @@ class Masking:
         """What is done of those under way. Raises EngineBroken for a mask that never ends."""
         if not self._under_way:
             return
-        self._vigil.check(next(iter(self._under_way.values())))
-        jobs = {row.job for row in self._under_way.values() if row.job is not None}
-        causes = {job: job.exception() for job in jobs if job.done()}
-        again = list[MaskedRow]()
-        for sequence, row in list(self._under_way.items()):
-            if row.job not in causes:
-                continue
-            cause = causes[row.job]
-            if cause is None and row.is_handed_back and not row.draft:
+        last, is_done, cause = None, False, None
+        under_way, again = dict[Sequence, MaskedRow](), list[MaskedRow]()
+        for sequence, row in self._under_way.items():
+            if row.job is not last:
+                last, is_done = row.job, row.is_done
+                cause = row.job.exception() if is_done and row.job is not None else None
+            if not is_done:
+                under_way[sequence] = row
+            elif cause is None and row.is_handed_back and not row.draft:
+                under_way[sequence] = row
                 again.append(row)
                 if row.constraint.is_watched:
                     self._missed.add(sequence)
-                continue
-            del self._under_way[sequence]
-            self._missed.discard(sequence)
-            self._has_failed(sequence, row) if row.draft else self._note(row, cause)
-        self._begin(again)
+            else:
+                self._missed.discard(sequence)
+                walk_has_failed(sequence, row) if row.draft else self._note(row, cause)
+        self._under_way = under_way
+        if under_way:
+            self._vigil.check(next(iter(under_way.values())))
+            self._begin(again)
 
     def _note(self, row: MaskedRow, cause: BaseException | None) -> None:
         """What came of it."""
@@ -298,3 +294,5 @@ class Masking:
             row.constraint.outlook = row.outlook()
             if row.most_forced:
                 self._forced.note(is_forced=bool(row.forced))
+            elif row is self._sample and self.drafts:
+                self._forced.note(is_forced=only_token(row.masks[0].numpy()) is not None)

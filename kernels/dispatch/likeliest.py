@@ -14,7 +14,7 @@ import torch
 
 from kernels.cpu.native_library import native_library
 from kernels.cpu.team import TEAM
-from kernels.reference.mask_logits import check_masks
+from kernels.reference.mask_logits import check_words
 from kernels.reference.mask_logits import mask_logits as reference_mask
 from kernels.reference.row_argmax import row_argmax as reference_argmax
 
@@ -27,19 +27,21 @@ def likeliest(
     """logits float32 [num_logits, vocab_size] -> for each of `rows` the first of its maxima.
 
     `masks`: for each of `rows` the tokens that count (kernels/reference/mask_logits.py), or None.
-    None: the row's maximum is not finite. Raises IndexError for a row that is not there.
+    None: the row's maximum is not finite. Raises IndexError for a row that is not there,
+    ValueError for masks that are not as many or as long as they have to be.
     """
     if not rows:
         return []
     num_logits, vocab_size = logits.shape
     if not 0 <= min(rows) <= max(rows) < num_logits:
         raise IndexError(f"rows {min(rows)} to {max(rows)} of {num_logits}")
+    if masks is not None and len(masks) != len(rows):
+        raise ValueError(f"{len(rows)} rows and {len(masks)} masks; needed: as many")
     library = native_library() if logits.is_cpu and logits.is_contiguous() else None
     if library is None or logits.dtype is not torch.float32:
         return _by_torch(logits, rows, masks)
     if masks is not None:
-        masked = [(row, mask) for row, mask in zip(rows, masks, strict=True) if mask is not None]
-        check_masks(logits, [row for row, _ in masked], [mask for _, mask in masked])
+        check_words(masks, vocab_size)
     return _natively(library, logits.data_ptr(), vocab_size, rows, masks)
 
 

@@ -20,13 +20,19 @@ def check_masks(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch
         not rows or 0 <= min(rows) <= max(rows) < logits.shape[0],
         f"rows {list(rows)[:8]} of {logits.shape[0]}",
     )
-    shape = (num_words(logits.shape[1]),)
+    check_words(masks, logits.shape[1])
+
+
+def check_words(masks: Sequence[torch.Tensor | None], vocab_size: int) -> None:
+    """Of each that is there: int32 [num_words] on the host."""
+    shape = (num_words(vocab_size),)
     for mask in masks:  # many, and their message takes longer than the check
-        if mask.shape != shape or mask.dtype is not torch.int32 or not _is_plain(mask):
-            raise ValueError(
-                f"a mask is {mask.dtype} {tuple(mask.shape)}; needed: int32 {shape}, contiguous, "
-                "on the host"
-            )
+        if mask is None or (mask.shape == shape and mask.dtype is torch.int32 and _is_plain(mask)):
+            continue
+        raise ValueError(
+            f"a mask is {mask.dtype} {tuple(mask.shape)}; needed: int32 {shape}, contiguous, "
+            "on the host"
+        )
 
 
 def _is_plain(mask: torch.Tensor) -> bool:

@@ -47,44 +47,53 @@ int64_t first_place(const float* from, int64_t count, float value) {
   return 0;
 }
 
-// The lanes of 16 columns from `start` that a mask lets count.
-inline __mmask16 allowed_lanes(const uint32_t* words, int64_t start, int64_t width) {
-  return first_lanes(width - start) & static_cast<__mmask16>(words[start / 32] >> (start % 32));
+// The first `count` of 32 bits.
+inline uint32_t first_bits(int64_t count) { return count >= 32 ? ~0u : (1u << count) - 1; }
+
+// The maximum of those of `count` values whose bits are set; NaN when one of them is.
+float allowed_maximum(const float* from, const uint32_t* words, int64_t count) {
+  const __m512 lowest = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+  __m512 low_highest = lowest, high_highest = lowest;
+  __mmask16 is_nan = 0;
+  for (int64_t i = 0; i < count; i += 32) {
+    const uint32_t word = words[i / 32] & first_bits(count - i);
+    if (word == 0) continue;
+    const __m512 low = _mm512_mask_loadu_ps(lowest, static_cast<__mmask16>(word), from + i);
+    const __m512 high =
+        _mm512_mask_loadu_ps(lowest, static_cast<__mmask16>(word >> 16), from + i + 16);
+    is_nan |= _mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q);
+    low_highest = _mm512_max_ps(low_highest, low);
+    high_highest = _mm512_max_ps(high_highest, high);
+  }
+  return is_nan ? std::numeric_limits<float>::quiet_NaN()
+                : _mm512_reduce_max_ps(_mm512_max_ps(low_highest, high_highest));
 }
 
-// Calls `see(lanes, start)` for every 16 columns of which some count, until it returns true.
-template <class See>
-inline void for_allowed(const uint32_t* words, int64_t width, const See& see) {
-  for (int64_t i = 0; i < width; i += 16) {
-    if (i % 32 == 0 && words[i / 32] == 0) {
-      i += 16;
-      continue;
-    }
-    const __mmask16 lanes = allowed_lanes(words, i, width);
-    if (lanes && see(lanes, i)) return;
+// The first of `count` places whose bit is set and that holds `value`; 0 where none does.
+int64_t first_allowed_place(const float* from, const uint32_t* words, int64_t count, float value) {
+  const __m512 wanted = _mm512_set1_ps(value);
+  for (int64_t i = 0; i < count; i += 16) {
+    const auto allowed = static_cast<__mmask16>(words[i / 32] >> (i % 32));
+    const __mmask16 lanes = first_lanes(count - i) & allowed;
+    const __m512 some = _mm512_maskz_loadu_ps(lanes, from + i);
+    const __mmask16 found = _mm512_mask_cmp_ps_mask(lanes, some, wanted, _CMP_EQ_OQ);
+    if (found) return i + __builtin_ctz(found);
   }
+  return 0;
 }
 
 void find_allowed(const float* row, const uint32_t* words, int64_t width, float* value,
                   int64_t* id) {
-  const __m512 lowest = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-  __m512 highest = lowest;
-  __mmask16 is_nan = 0;
-  for_allowed(words, width, [&](__mmask16 lanes, int64_t i) {
-    const __m512 some = _mm512_mask_loadu_ps(lowest, lanes, row + i);
-    is_nan |= _mm512_cmp_ps_mask(some, some, _CMP_UNORD_Q);
-    highest = _mm512_max_ps(highest, some);
-    return false;
-  });
-  *value = is_nan ? std::numeric_limits<float>::quiet_NaN() : _mm512_reduce_max_ps(highest);
-  *id = 0;
-  const __m512 wanted = _mm512_set1_ps(*value);
-  for_allowed(words, width, [&](__mmask16 lanes, int64_t i) {
-    const __m512 some = _mm512_maskz_loadu_ps(lanes, row + i);
-    const __mmask16 found = _mm512_mask_cmp_ps_mask(lanes, some, wanted, _CMP_EQ_OQ);
-    if (found) *id = i + __builtin_ctz(found);
-    return found != 0;
-  });
+  float best = -std::numeric_limits<float>::infinity();
+  int64_t best_start = 0;
+  for (int64_t start = 0; start < width && best == best; start += kBlock) {
+    const int64_t count = std::min(kBlock, width - start);
+    const float found = allowed_maximum(row + start, words + start / 32, count);
+    if (found > best || found != found) best = found, best_start = start;
+  }
+  const int64_t count = std::min(kBlock, width - best_start);
+  *value = best;
+  *id = best_start + first_allowed_place(row + best_start, words + best_start / 32, count, best);
 }
 
 void find(const RowArgmax& job, int64_t index) {

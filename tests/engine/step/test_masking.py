@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -13,13 +14,15 @@ from engine.sampling.grammars.masked_row import MaskedRow
 from engine.step.mask_rows import STUCK_S, MaskVigil
 from engine.step.mask_waits import MaskWaits
 from engine.step.step_health import EngineBroken
+from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import request
-from tests.engine.sampling.grammars.late_masks import late_masks
+from tests.engine.sampling.grammars.late_masks import AT_ONCE, late_masks
 from tests.engine.step.engine_scenario import VirtualClock, check
 from tests.engine.step.test_grammar_drafts import (
     answers,
     body_of,
     drafting_engine,
+    forcing_engine,
     plain_engine,
     predicted,
 )
@@ -144,6 +147,34 @@ def test_a_sequence_is_held_until_a_walk_that_nobody_waits_for_has_ended() -> No
         masks.arrive()
         collect(engine.step(), done)
     assert done["a"].tokens == plain.tokens
+
+
+@pytest.mark.parametrize("has_spare_cores", [False, True])
+def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
+    has_spare_cores: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere one mask of each step tells when they are no longer rare."""
+    engine, asked = forcing_engine(), list[MaskedRow]()
+    masking = engine.masking
+    masking.has_spare_cores, masking._forced.value = has_spare_cores, 0.0
+    masking.waits = replace(AT_ONCE, least_forced=0.02)
+    maker: Any = masking._masks
+    begin = maker.begin
+
+    def notes(rows: list[MaskedRow]) -> None:
+        asked.extend(rows)
+        begin(rows)
+
+    monkeypatch.setattr(maker, "begin", notes)
+    words = "sentence of which every token but the first is the only one that may come after it"
+    grammar = choice_grammar([f"a {words}", f"the {words}"], param="c")
+    bodies = [request(f"r{i}", grammar, logit_bias={}, temperature=0.0) for i in range(4)]
+    expected, _ = answers(plain_engine(), bodies)
+    found, _ = answers(engine, bodies)
+    assert [done.tokens for done in found] == [done.tokens for done in expected]
+    forces = [row.most_forced > 0 for row in asked if row.new]
+    assert forces[:4] == [has_spare_cores] * 4
+    assert any(forces) and masking._forced.value > 0.0
 
 
 def test_nobody_waits_where_no_request_has_a_grammar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,3 +100,46 @@ def test_of_a_masked_row_a_number_that_is_none_counts_where_its_token_may_come(
     allowed = torch.zeros(2, 64, dtype=torch.bool)
     allowed[0, [3, 40]], allowed[1, 3] = True, True
     assert likeliest(logits, [0, 1], masks_of(allowed)) == [None, 3]
+
+
+@pytest.mark.parametrize("places", [(5, 40), (31, 32), (1023, 1024), (2047, 4999), (16, 4000)])
+def test_of_equal_maxima_that_may_come_the_first_counts(
+    implementation: str, places: tuple[int, int]
+) -> None:
+    """However far apart; one that may not come does not count, though it is before them."""
+    logits = torch.zeros(1, 5000)
+    logits[0, list(places)], logits[0, 3] = 2.0, 2.0
+    allowed = torch.ones(1, 5000, dtype=torch.bool)
+    allowed[0, 3] = False
+    assert likeliest(logits, [0], masks_of(allowed)) == [places[0]]
+    allowed[0, places[0]] = False
+    assert likeliest(logits, [0], masks_of(allowed)) == [places[1]]
+
+
+@pytest.mark.parametrize("place", [0, 31, 1024, 4999])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_number_that_is_none_counts_wherever_its_token_may_come(
+    implementation: str, place: int, bad: float
+) -> None:
+    logits = random(1, 5000, dtype=torch.float32)
+    logits[0, place] = bad
+    allowed = torch.ones(1, 5000, dtype=torch.bool)
+    assert likeliest(logits, [0], masks_of(allowed)) == [None]
+    allowed[0, place] = False
+    expected = int(logits[0].masked_fill(~allowed[0], -math.inf).argmax())
+    assert likeliest(logits, [0], masks_of(allowed)) == [expected]
+
+
+def test_bits_behind_the_last_token_are_no_tokens(implementation: str) -> None:
+    whole = torch.full((1, 64), 9.0)
+    whole[0, :40] = torch.arange(40.0).div(10)
+    mask = torch.full((2,), -1, dtype=torch.int32)
+    assert likeliest(whole[:, :40].contiguous(), [0], [mask]) == [39]
+
+
+def test_masks_that_are_too_few_or_of_another_size_are_refused(implementation: str) -> None:
+    logits, mask = random(2, 64, dtype=torch.float32), torch.ones(2, dtype=torch.int32)
+    with pytest.raises(ValueError):
+        likeliest(logits, [0, 1], [mask])
+    with pytest.raises(ValueError, match="a mask is torch.int32"):
+        likeliest(logits, [0, 1], [None, torch.ones(3, dtype=torch.int32)])
