@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec import structs
+
 from cluster import VERSION
 from cluster.config import RouterOptions
 from cluster.models.card import ModelCard
@@ -77,7 +79,8 @@ def _chat_side(
         return None, manners
     fit = fitted(template, manners.tools, formats[0])
     name = NONE if fit.tools is None else fit.tools.name
-    return fit.template, _manners(tokenizer, template, (name, formats[1]))
+    manners = _manners(tokenizer, template, (name, formats[1]))
+    return fit.template, structs.replace(manners, one_call=fit.one_call)
 
 
 def _manners(

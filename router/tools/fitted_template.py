@@ -24,6 +24,8 @@ class FittedTemplate(msgspec.Struct, frozen=True):
     template: ChatTemplate
     tools: ToolFormat | None
     """How the model calls; None: no tools are to be offered."""
+    one_call: bool = False
+    """See Manners."""
 
 
 def fitted(template: ChatTemplate, tools: ToolFormat | None, asked: str) -> FittedTemplate:
@@ -32,11 +34,12 @@ def fitted(template: ChatTemplate, tools: ToolFormat | None, asked: str) -> Fitt
     calls = written_calls(template)
     if calls is not None and calls.takes_text:
         template = TextArguments(template, is_silent=calls.is_silent)
+    one_call = calls is not None and calls.only_one
     if "tools" in template.takes:
-        return FittedTemplate(template, tools)
+        return FittedTemplate(template, tools, one_call)
     example = None if tools is None or calls is None else calls.example(tools)
     if example is not None:
-        return FittedTemplate(ToolsInText(template, example), tools)
+        return FittedTemplate(ToolsInText(template, example), tools, one_call)
     if asked in (AUTO, HERMES.name):
         return FittedTemplate(ToolsInText(template), HERMES)
     return FittedTemplate(template, tools)

@@ -10,7 +10,7 @@ from typing import Any
 
 from cluster.errors import InvalidRequest
 from router.api.reading.schema import ChatRequest
-from router.api.reading.talk import has_form
+from router.api.reading.talk import calls_once, has_form
 from router.api.reading.tool_kinds import kinds_of
 from router.api.reading.tool_schema import FunctionDefinition, NamedChoice
 from router.api.reading.tools import offered
@@ -64,7 +64,7 @@ def called_form(request: ChatRequest, model: ServedModel) -> CallGrammars | None
             tools=manners.tools,
             functions=_functions(request, functions, name, follows=must_call(request)),
             must_call=calls,
-            only_one=name is not None or request.parallel_tool_calls is False,
+            only_one=name is not None or calls_once(request, model),
             special=manners.special,
             thoughts=manners.thoughts,
         )

@@ -83,6 +83,16 @@ def test_arguments_are_an_object_where_the_template_takes_one_and_else_a_text() 
     assert fit(LLAMA_31).template.render(SILENT, tools=[TOOL]).count('{"city": "Paris"}') == 1
 
 
+def test_a_template_that_takes_one_call_of_an_answer_back_is_known_by_trying() -> None:
+    made = fit(LLAMA_31)
+    assert made.one_call and made.tools is FORMATS["llama3_json"]
+    first_alone = QWEN.replace("m.tool_calls or []", "(m.tool_calls or [])[:1]")
+    assert fit(first_alone).one_call
+    for source in (QWEN, DEEPSEEK_R1, DEEPSEEK_V31, PLAIN):
+        assert not fit(source).one_call
+    assert not fit(LLAMA_31.replace("if tools", "if false").replace("tools |", "1 |")).one_call
+
+
 def test_what_the_client_sent_is_not_changed() -> None:
     chat = [dict(message) for message in CHAT]
     fit(DEEPSEEK_V31).template.render(chat, tools=[TOOL])
