@@ -13,8 +13,8 @@ from cluster.config import RouterOptions
 from cluster.models.card import ModelCard
 from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
 from cluster.models.pooling import Pooling
-from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
 from cluster.models.text.pooling import pooling_of_model
+from cluster.models.text.template_files import CheckpointTemplate, load_chat_template
 from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from cluster.process.startup import report_progress
 from router.front.inline_limit import inline_limit_of
@@ -71,7 +71,7 @@ def load_text_side(
 
 
 def _chat_side(
-    tokenizer: CheckpointTokenizer, template: JinjaChatTemplate | None, formats: tuple[str, str]
+    tokenizer: CheckpointTokenizer, template: CheckpointTemplate | None, formats: tuple[str, str]
 ) -> tuple[ChatTemplate | None, Manners]:
     """The template, made fit for tools, and the manners that go with it."""
     manners = _manners(tokenizer, template, formats)
@@ -84,7 +84,7 @@ def _chat_side(
 
 
 def _manners(
-    tokenizer: CheckpointTokenizer, template: JinjaChatTemplate | None, formats: tuple[str, str]
+    tokenizer: CheckpointTokenizer, template: CheckpointTemplate | None, formats: tuple[str, str]
 ) -> Manners:
     special = {tokenizer.token_text(token_id): token_id for token_id in tokenizer.special_ids}
     source = None if template is None else template.source
