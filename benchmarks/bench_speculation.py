@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.copying_prompts import CHATTING, COPYING
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from cluster.models.cache.store import ModelStore
-from cluster.models.text.chat_template import load_chat_template
+from cluster.models.text.template_files import load_chat_template
 from cluster.models.text.tokenizer import load_tokenizer
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest, Submit

@@ -140,8 +140,9 @@ class RouterOptions:
     )
     tool_format: str = option(
         "auto",
-        "how the model writes calls of tools: auto (as its chat template says; where that knows no "
-        "tools they are told in a text, and called as hermes), none, or one of the known formats",
+        "how the model writes calls of tools: auto (as its chat template says; where that takes no "
+        "tools they are told in a text, and called as it writes calls, or else as hermes), none, "
+        "or one of the known formats",
         choices=TOOL_FORMATS,
     )
     reasoning_format: str = option(

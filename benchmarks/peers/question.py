@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from cluster.generation import GeneratedToken
 from cluster.models.cache.store import ModelStore
-from cluster.models.text.chat_template import load_chat_template
+from cluster.models.text.template_files import load_chat_template
 from cluster.models.text.tokenizer import load_tokenizer
 from engine.offline.queue import generate
 from engine.offline.replica import OfflineSetup, greedy_request, offline_engine

@@ -6,22 +6,23 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec import structs
+
 from cluster import VERSION
 from cluster.config import RouterOptions
 from cluster.models.card import ModelCard
 from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
 from cluster.models.pooling import Pooling
-from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
 from cluster.models.text.pooling import pooling_of_model
+from cluster.models.text.template_files import CheckpointTemplate, load_chat_template
 from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from cluster.process.startup import report_progress
 from router.front.inline_limit import inline_limit_of
 from router.front.served_model import ServedModel
 from router.grammar.spelled import SpecialTexts
 from router.text.tokenizer import ChatTemplate, Tokenizer
-from router.tools.detection import AUTO, Manners, manners_of
-from router.tools.formats import HERMES
-from router.tools.tools_in_text import ToolsInText
+from router.tools.detection import AUTO, NONE, Manners, manners_of
+from router.tools.fitted_template import fitted
 
 FINGERPRINT_CHARS = 12
 
@@ -51,16 +52,12 @@ def load_text_side(
 ) -> ServedModel:
     """As `load_served_model`; without a limit of the workers', the model's own. Without defaults
     nothing is the checkpoint's. `formats`: the words of --tool-format and --reasoning-format."""
-    tokenizer, template = load_tokenizer(card), load_chat_template(card)
-    own_limit = card.config.max_context_tokens
-    manners = _manners(tokenizer, template, formats)
-    told = None if template is None else _told_tools(template, manners, formats[0])
-    if told is not None:
-        manners = _manners(tokenizer, template, (HERMES.name, formats[1]))
+    tokenizer, own_limit = load_tokenizer(card), card.config.max_context_tokens
+    template, manners = _chat_side(tokenizer, load_chat_template(card), formats)
     return ServedModel(
         name=name,
         tokenizer=tokenizer,
-        template=told or template,
+        template=template,
         manners=manners,
         special_texts=SpecialTexts(map(tokenizer.token_text, tokenizer.special_ids)),
         vocab_size=card.config.vocab_size,
@@ -73,16 +70,21 @@ def load_text_side(
     )
 
 
-def _told_tools(template: ChatTemplate, manners: Manners, asked: str) -> ToolsInText | None:
-    """Of a template that knows no tools, and no way of calling them; or by the operator's word."""
-    if "tools" in template.takes:
-        return None
-    knows_none = asked == AUTO and manners.tools is None
-    return ToolsInText(template) if knows_none or asked == HERMES.name else None
+def _chat_side(
+    tokenizer: CheckpointTokenizer, template: CheckpointTemplate | None, formats: tuple[str, str]
+) -> tuple[ChatTemplate | None, Manners]:
+    """The template, made fit for tools, and the manners that go with it."""
+    manners = _manners(tokenizer, template, formats)
+    if template is None:
+        return None, manners
+    fit = fitted(template, manners.tools, formats[0])
+    name = NONE if fit.tools is None else fit.tools.name
+    manners = _manners(tokenizer, template, (name, formats[1]))
+    return fit.template, structs.replace(manners, one_call=fit.one_call)
 
 
 def _manners(
-    tokenizer: CheckpointTokenizer, template: JinjaChatTemplate | None, formats: tuple[str, str]
+    tokenizer: CheckpointTokenizer, template: CheckpointTemplate | None, formats: tuple[str, str]
 ) -> Manners:
     special = {tokenizer.token_text(token_id): token_id for token_id in tokenizer.special_ids}
     source = None if template is None else template.source

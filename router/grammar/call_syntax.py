@@ -27,6 +27,7 @@ from router.tools.family_words import (
     ARGS,
     CALL_BEGIN,
     CALL_END,
+    CALL_ID,
     CALLS_END,
     FENCE,
     FENCE_END,
@@ -47,6 +48,7 @@ from router.tools.formats import (
     MISTRAL,
     PYTHONIC,
     QWEN3_CODER,
+    SHORT_ID_CHARS,
     ToolFormat,
 )
 
@@ -77,6 +79,7 @@ class CallSyntax:
     """That its calls are made of."""
 
 
+_CALL_ID = f"/[a-zA-Z0-9]{{{SHORT_ID_CHARS}}}/"
 SyntaxMaker = Callable[[Sequence[Function], Terms], CallSyntax]
 
 
@@ -113,6 +116,8 @@ def _llama3_json(functions: Sequence[Function], terms: Terms) -> CallSyntax:
 def _mistral(functions: Sequence[Function], terms: Terms) -> CallSyntax:
     if terms.has(ARGS):
         separator = terms.word(ARGS)
+        if terms.has(CALL_ID):  # version 11 writes one, later ones with the same words do not
+            separator = f"({terms.word(CALL_ID)} {_CALL_ID})? {separator}"
         calls = [f"{quoted(each.name)} {separator} {_arguments(each)}" for each in functions]
         return CallSyntax(calls=calls)
     return CallSyntax(

@@ -51,6 +51,8 @@ class Manners(msgspec.Struct, frozen=True):
 
     tools: ToolFormat | None = None
     thoughts: ThoughtFormat | None = None
+    one_call: bool = False
+    """An answer has one call at most: its template takes no more of them back."""
     hides_calls: bool = False
     """Words of `tools` are special tokens, which have no text unless it is asked for."""
     hides_thoughts: bool = False

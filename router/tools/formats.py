@@ -6,7 +6,7 @@
 | qwen3_coder | `<tool_call><function=N><parameter=K>V</parameter></function></tool_call>` |
 | llama3_json | `{"name": .., "parameters": {..}}` alone, maybe after `<|python_tag|>` |
 | pythonic | `[f(a=1), g()]` as the whole answer (Llama 3.2, Llama 4) |
-| mistral | `[TOOL_CALLS][{..}]`, or `[TOOL_CALLS]N[ARGS]{..}` repeated |
+| mistral | `[TOOL_CALLS][{..}]`, or `[TOOL_CALLS]N[ARGS]{..}` repeated; V11: `N[CALL_ID]I[ARGS]` |
 | deepseek_v3 | `<｜tool▁call▁begin｜>function<｜tool▁sep｜>N`, a block of json; V3.1: `N<..>{..}` |
 | gemma | `<start_function_call>call:N{k:<escape>v<escape>}<end_function_call>` |
 """
@@ -22,6 +22,7 @@ from router.tools.family_words import (
     ARGS,
     CALL_BEGIN,
     CALL_END,
+    CALL_ID,
     CALLS_BEGIN,
     CALLS_END,
     ESCAPE,
@@ -121,10 +122,11 @@ def _python_start(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[
 
 
 def _mistral(reader: PieceReader, call: CallTeller, kinds: Kinds) -> Steps[None]:
-    """Up to version 7 a list of objects, from 11 on a name, maybe an id, and an object."""
+    """Up to version 7 a list of objects, from 11 on a name, maybe an id, and an object. The id says
+    nothing: a call is given one of ours."""
     yield from reader.spaces()
     if (yield from reader.peek()) != "[":
-        yield from read_named_call(reader, call, (ARGS,))
+        yield from read_named_call(reader, call, ARGS, id_word=CALL_ID)
         return
     reader.skip()
     yield from reader.spaces()
@@ -213,7 +215,7 @@ MISTRAL = ToolFormat(
     name="mistral",
     sections={TOOL_CALLS: _mistral},
     bare={},
-    inner=(ARGS,),
+    inner=(CALL_ID, ARGS),
     short_ids=True,
 )
 DEEPSEEK_V3 = ToolFormat(

@@ -9,6 +9,7 @@ from router.tools.json_text import object_text, read_text, read_value
 from router.tools.piece_reader import Malformed, PieceReader, Steps
 
 MAX_KEY_CHARS = 64
+MAX_ID_CHARS = 64
 MAX_QUOTED_CHARS = 1 << 20
 """Of arguments that are a string with JSON in it."""
 _ARGUMENTS = frozenset({"arguments", "parameters"})
@@ -63,23 +64,29 @@ def read_arguments(reader: PieceReader, call: CallTeller) -> Steps[None]:
 
 
 def read_named_call(
-    reader: PieceReader, call: CallTeller, separators: tuple[str, ...]
+    reader: PieceReader, call: CallTeller, separator: str, *, id_word: str
 ) -> Steps[None]:
-    """`name`, any of the separators, and an object. Raises Malformed."""
-    name = ""
-    while (yield from reader.peek()):
-        more = reader.run(_NAME, MAX_NAME_CHARS - len(name))
-        if not more:
-            break
-        name += more
-    for separator in separators:
-        if (yield from reader.continues(separator)):
-            break
+    """`name`, maybe `id_word` and an id, maybe the separator, and an object. Raises Malformed."""
+    name = yield from _word(reader, MAX_NAME_CHARS)
+    if (yield from reader.continues(id_word)):
+        yield from _word(reader, MAX_ID_CHARS)
+    yield from reader.continues(separator)
     yield from reader.spaces()
     if (yield from reader.peek()) != "{":
         raise Malformed
     call.begin(name)
     yield from read_arguments(reader, call)
+
+
+def _word(reader: PieceReader, max_chars: int) -> Steps[str]:
+    """The longest of letters, digits and what names have beside them; it may be empty."""
+    word = ""
+    while (yield from reader.peek()):
+        more = reader.run(_NAME, max_chars - len(word))
+        if not more:
+            break
+        word += more
+    return word
 
 
 def _kept_arguments(reader: PieceReader) -> Steps[str]:

@@ -1,6 +1,10 @@
-"""Tools for a model whose chat template knows none: in texts, and in Hermes's form.
+"""Tools for a model whose chat template does not take them: in a text.
 
     tools                      -> a text of ours, at the end of the system message
+
+What else there is of them stays the template's, where it writes calls (DeepSeek's). Else calls are
+of Hermes's form, and in texts too:
+
     tool_calls of an answer    -> the words that the model is asked to write
     messages of the role tool  -> a part of the next message of the user
 
@@ -17,16 +21,28 @@ from cluster.errors import InvalidRequest
 from router.text.tokenizer import ChatTemplate
 from router.tools.family_words import TOOL_CALL, TOOL_CALL_END
 
-TOLD = """\
+_LISTED = """\
 You may call functions. Each line between <tools> and </tools> describes one of them as JSON.
 <tools>
 {tools}
 </tools>
+"""
+TOLD = (
+    _LISTED
+    + """\
 To call a function, write its name and arguments as a JSON object in <tool_call> tags, like this:
 <tool_call>
 {{"name": "a name from above", "arguments": {{"a parameter": "its value"}}}}
 </tool_call>
 Use such tags once for each call. What a call gave is then told in <tool_response> tags."""
+)
+TOLD_BY_EXAMPLE = (
+    _LISTED
+    + """\
+To call a function, write its name, and its arguments as a JSON object, in this form and no other:
+{example}
+Write nothing after that: what the call gave is told to you then."""
+)
 CALL = f"{TOOL_CALL}\n{{call}}\n{TOOL_CALL_END}"
 RESULT = "<tool_response>\n{content}\n</tool_response>"
 _BESIDE = frozenset({"tool_calls", "tool_call_id", "name"})
@@ -37,8 +53,10 @@ _Message = dict[str, Any]
 class ToolsInText:
     """A ChatTemplate around one that does not take `tools`."""
 
-    def __init__(self, template: ChatTemplate) -> None:
+    def __init__(self, template: ChatTemplate, example: str | None = None) -> None:
+        """`example`: a call as the template itself writes it; None: it writes none."""
         self._template = template
+        self._example = example
         self.takes = template.takes | {"tools"}
         self._takes_system = _takes_system(template)
 
@@ -56,12 +74,19 @@ class ToolsInText:
     ) -> str:
         """See ChatTemplate."""
         if tools or any(_has_tools(message) for message in messages):
-            messages = in_texts(messages)
+            told = in_texts(messages) if self._example is None else list(map(dict, messages))
             if tools:
-                self._tell(messages, TOLD.format(tools="\n".join(map(_json, tools))))
+                self._tell(told, self._text_of(tools))
+            messages = told
         return self._template.render(
             messages, add_generation_prompt=add_generation_prompt, variables=variables
         )
+
+    def _text_of(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        listed = "\n".join(map(_json, tools))
+        if self._example is None:
+            return TOLD.format(tools=listed)
+        return TOLD_BY_EXAMPLE.format(tools=listed, example=self._example)
 
     def _tell(self, messages: list[_Message], text: str) -> None:
         """The first of the role that hears it begins with it, or ends with it."""

@@ -38,7 +38,9 @@ if TYPE_CHECKING:  # the hub's client is imported when a model is fetched
 
 PATTERNS = ("*.json", "*.safetensors", "tokenizer.*", "*.jinja", "*.model")
 """Never a pickle (.bin, .pt, .pth)."""
-_POOLING = re.compile(r"[0-9]{1,2}_Pooling/config\.json")
+_IN_FOLDERS = re.compile(
+    r"[0-9]{1,2}_Pooling/config\.json|additional_chat_templates/tool_use\.jinja"
+)
 TIMEOUT_S = 20.0
 _AGAIN = "fetch it again with `splitserve models pull`"
 
@@ -146,9 +148,9 @@ def _endpoint() -> str | None:
 
 
 def _wanted(name: str) -> bool:
-    """Files of the top folder only, and what sentence-transformers says of pooling."""
+    """Files of the top folder, what sentence-transformers says of pooling, templates for tools."""
     if "/" in name:
-        return _POOLING.fullmatch(name) is not None
+        return _IN_FOLDERS.fullmatch(name) is not None
     return any(fnmatch(name, pattern) for pattern in PATTERNS)
 
 
@@ -210,6 +212,7 @@ def _has_others(folder: Path, listing: HubListing) -> bool:
     listed = {file.rfilename for file in listing.files}
     found = {path.relative_to(folder).as_posix() for path in folder.glob("[!.]*")}
     found |= {path.relative_to(folder).as_posix() for path in folder.glob("[!.]*/config.json")}
+    found |= {path.relative_to(folder).as_posix() for path in folder.glob("[!.]*/*.jinja")}
     return not {name for name in found if _wanted(name)} <= listed
 
 

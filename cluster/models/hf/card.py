@@ -20,6 +20,8 @@ from cluster.models.hf.quantization import label_of, quantization_of_hf
 from cluster.models.hf.special_tokens import id_of_special_token
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+MORE_TEMPLATES = {"tool_use": "additional_chat_templates/tool_use.jinja"}
+"""By name; most checkpoints have none."""
 
 
 def card_of_folder(
@@ -102,6 +104,11 @@ def _tokenizer_digest(folder: Path) -> str:
         content = path.read_bytes() if path.is_file() else b""
         digest.update(f"{name}:{len(content)}:".encode())
         digest.update(content)
+    for name in MORE_TEMPLATES.values():
+        if (folder / name).is_file():  # else a digest is as it was before anybody read these
+            content = (folder / name).read_bytes()
+            digest.update(f"{name}:{len(content)}:".encode())
+            digest.update(content)
     return digest.hexdigest()
 
 

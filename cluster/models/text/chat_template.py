@@ -10,11 +10,6 @@ from jinja2 import nodes
 from jinja2.exceptions import TemplateError
 
 from cluster.errors import BadCheckpoint, InvalidRequest
-from cluster.models.card import CheckpointFormat, ModelCard
-from cluster.models.fields import Fields
-from cluster.models.files.json_file import read_optional_json
-from cluster.models.gguf.header import read_gguf_header
-from cluster.models.hf.special_tokens import special_tokens_of
 from cluster.models.text.template_budget import template_budget, template_units
 from cluster.models.text.template_cost import cost_of
 from cluster.models.text.template_sandbox import TemplateEnvironment
@@ -25,12 +20,6 @@ MAX_NESTING = 128
 """Of nodes in the parsed template: each term of a sum and each bracket is one."""
 MAX_CHARS = 8 << 20
 _PLAIN = {"role", "content"}
-_GGUF_SPECIAL = {
-    "bos_token": "bos_token_id",
-    "eos_token": "eos_token_id",
-    "unk_token": "unknown_token_id",
-    "pad_token": "padding_token_id",
-}
 
 
 class JinjaChatTemplate:
@@ -134,42 +123,3 @@ def _check_nesting(parsed: nodes.Template) -> None:
         level = [child for node in level for child in node.iter_child_nodes()]
     if depth > MAX_NESTING:
         raise TemplateError(f"it is nested {depth} deep; allowed: {MAX_NESTING}")
-
-
-def load_chat_template(card: ModelCard) -> JinjaChatTemplate | None:
-    """None when the checkpoint has none (a base model). Raises BadCheckpoint for a broken one."""
-    if card.format is CheckpointFormat.GGUF:
-        source, special = _of_gguf(card)
-    else:
-        source, special = _of_folder(card), special_tokens_of(card.metadata_path)
-    if source is None:
-        return None
-    return JinjaChatTemplate(source, special, where=str(card.metadata_path))
-
-
-def _of_gguf(card: ModelCard) -> tuple[str | None, dict[str, str]]:
-    header = read_gguf_header(card.metadata_path)
-    fields = Fields(header.metadata, str(header.path))
-    tokens = fields.texts("tokenizer.ggml.tokens")
-    special = {}
-    for name, key in _GGUF_SPECIAL.items():
-        token_id = fields.integer(f"tokenizer.ggml.{key}", len(tokens))
-        if 0 <= token_id < len(tokens):
-            special[name] = tokens[token_id]
-    if "tokenizer.chat_template" not in fields:
-        return None, special
-    return fields.text("tokenizer.chat_template"), special
-
-
-def _of_folder(card: ModelCard) -> str | None:
-    """chat_template.jinja before tokenizer_config.json, whose value may be a list of named ones."""
-    path = card.metadata_path / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
-    stated = read_optional_json(card.metadata_path / "tokenizer_config.json").get("chat_template")
-    if isinstance(stated, list):
-        named = {item.get("name"): item.get("template") for item in stated if type(item) is dict}
-        stated = named.get("default")
-    if stated is not None and not isinstance(stated, str):
-        raise BadCheckpoint(f"{card.metadata_path}: chat_template is not a text")
-    return stated

@@ -10,7 +10,7 @@ from typing import Any
 
 from cluster.errors import InvalidRequest
 from router.api.reading.schema import ChatRequest
-from router.api.reading.talk import has_form
+from router.api.reading.talk import calls_once, has_form
 from router.api.reading.tool_schema import FunctionDefinition, NamedChoice
 from router.api.reading.tools import offered
 from router.front.served_model import ServedModel
@@ -67,7 +67,7 @@ def called_form(
             tools=manners.tools,
             functions=_functions(request, name, parsing or Parsing(), follows=must_call(request)),
             must_call=calls,
-            only_one=name is not None or request.parallel_tool_calls is False,
+            only_one=name is not None or calls_once(request, model),
             special=manners.special,
             thoughts=manners.thoughts,
         )

@@ -41,8 +41,13 @@ def parsing_of(request: ChatRequest, model: ServedModel) -> Parsing | None:
         tools=model.manners.tools if functions else None,
         names=frozenset(each.name for each in functions),
         kinds=kinds_of(functions) if _types_values(model) else {},
-        only_first_call=request.parallel_tool_calls is False,
+        only_first_call=calls_once(request, model),
     )
+
+
+def calls_once(request: ChatRequest, model: ServedModel) -> bool:
+    """An answer has one call at most: by the client's word, or since no more can be sent back."""
+    return request.parallel_tool_calls is False or model.manners.one_call
 
 
 def _types_values(model: ServedModel) -> bool:

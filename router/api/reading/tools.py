@@ -64,7 +64,9 @@ def check_model_calls(model: ServedModel) -> None:
     """Raises InvalidRequest where no calls can come of tools."""
     if model.template is not None and "tools" not in model.template.takes:
         raise InvalidRequest(
-            f"the chat template of {model.name} knows no tools; leave tools out", param="tools"
+            f"the chat template of {model.name} knows no tools; leave tools out, or start the "
+            "router with --tool-format auto or hermes, which have them told in a text",
+            param="tools",
         )
     if model.manners.tools is None:
         raise InvalidRequest(

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.copying_prompts import CHATTING, COPYING
 from cluster.models.cache.store import ModelStore
-from cluster.models.text.chat_template import load_chat_template
+from cluster.models.text.template_files import load_chat_template
 from cluster.models.text.tokenizer import load_tokenizer
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -153,6 +154,22 @@ async def test_without_parallel_calls_only_the_first_is_told() -> None:
     assert calls is not None and len(calls) == 1
 
 
+async def test_a_template_that_takes_one_call_back_is_told_no_more() -> None:
+    """Calls that come anyhow, and those that an answer has to have."""
+    model = tool_model()
+    once = replace(model, manners=msgspec.structs.replace(model.manners, one_call=True))
+    once = replace(once, context_limit=lambda: 100_000)
+    async with running_front(says(TWO_CALLS), model=once) as front, client_of(front) as client:
+        for choice in ("auto", "required"):
+            answer = await client.chat.completions.create(
+                model=MODEL, messages=ASK, tools=[WEATHER], tool_choice=choice
+            )
+            calls = answer.choices[0].message.tool_calls
+            assert calls is not None and len(calls) == 1
+    grammar = front.source.requests[-1].sampling.grammar
+    assert grammar is not None and "section)*" not in grammar.text
+
+
 async def test_a_call_that_is_cut_off_ends_with_length_and_is_no_call() -> None:
     async with asking(CALL, is_whole=False) as (client, _):
         answer = await client.chat.completions.create(
@@ -289,7 +306,7 @@ async def test_what_is_wrong_with_tools_is_refused_by_name(
 
 async def test_tools_are_refused_where_the_template_or_the_format_is_unknown() -> None:
     async with running_front(says("x")) as front, client_of(front) as client:
-        with pytest.raises(openai.BadRequestError, match="knows no tools"):
+        with pytest.raises(openai.BadRequestError, match="no tools.*--tool-format auto or hermes"):
             await client.chat.completions.create(model=MODEL, messages=ASK, tools=[WEATHER])
     async with asking("x", "none") as (client, _):
         with pytest.raises(openai.BadRequestError, match="--tool-format"):

@@ -3,6 +3,7 @@ reader reads and its schema allows."""
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Any
 
@@ -41,6 +42,7 @@ OTHERWISE = {
     "<tool_call>\n<function=write-file>",  # a second call without its word
     '<|python_tag|>{"type": "function"',  # other keys
     "Now. [TOOL_CALLS]weather[ARGS]",  # written so only where [ARGS] is a token
+    "[TOOL_CALLS]weather[CALL_ID]",  # as the one before
 }
 """Beginnings of what readers read as well, and no grammar writes."""
 SPECIAL = (False, True)
@@ -98,6 +100,18 @@ def test_a_call_with_other_arguments_is_not_written(wrong: str, must_call: bool)
     closed = {"weather": {**LOOSE["weather"], "additionalProperties": False}}
     grammar = grammars("hermes", schemas=closed, must_call=must_call).plain
     assert accepts(grammar, HERMES) and not accepts(grammar, wrong)
+
+
+def test_mistrals_calls_may_have_an_id_where_that_word_is_a_token() -> None:
+    vocabulary, ids = calling.special_vocabulary("mistral")
+    made, chance = grammars("mistral", special=ids).plain, Random("ids")
+    texts = [calling.walked(made, chance, vocabulary, ids) or "" for _ in range(12)]
+    with_ids = [text for text in texts if re.search(r"\[CALL_ID\][a-zA-Z0-9]{9}\[ARGS\]", text)]
+    assert with_ids and any("[CALL_ID]" not in text for text in texts if text)
+    calls, content = _calls_of("mistral", with_ids[0], is_open=False, thinks=False)
+    assert calls and not content
+    without = {word: ids[word] for word in ("[TOOL_CALLS]", "[ARGS]")}
+    assert "{9}" not in grammars("mistral", special=without).plain.text
 
 
 def test_one_call_is_all_where_there_is_to_be_one() -> None:

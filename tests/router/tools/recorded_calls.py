@@ -121,6 +121,12 @@ RECORDED = (
         (TRICKY, NOW),
         "Now.",
     ),
+    Recorded(  # version 11
+        "mistral",
+        "[TOOL_CALLS]weather[CALL_ID]abc123def[ARGS]" + _TRICKY_JSON + "[TOOL_CALLS]now[CALL_ID]"
+        "9xZ000000[ARGS]{}",
+        (TRICKY, NOW),
+    ),
     Recorded(
         "deepseek_v3",
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n"
@@ -186,6 +192,7 @@ MALFORMED = (
     Recorded("pythonic", "[now(a=f(1))]", (), "[now(a=f(1))]"),
     Recorded("mistral", "[TOOL_CALLS]{}", (), "[TOOL_CALLS]{}"),
     Recorded("mistral", "[TOOL_CALLS][x]", (), "[TOOL_CALLS][x]"),
+    Recorded("mistral", "[TOOL_CALLS]now[CALL_ID][ARGS]", (), "[TOOL_CALLS]now[CALL_ID][ARGS]"),
     Recorded(
         "deepseek_v3",
         "<｜tool▁calls▁begin｜>hm <｜tool▁sep｜>",

@@ -137,6 +137,19 @@ def test_a_file_that_was_dropped_is_not_in_the_next_commit(hub: FakeHub, store: 
     assert not (after.metadata_path / "chat_template.jinja").exists()
 
 
+def test_the_template_of_tools_is_fetched_from_its_folder_and_dropped_with_it(
+    hub: FakeHub, store: ModelStore
+) -> None:
+    name = "additional_chat_templates/tool_use.jinja"
+    hub.files[name] = b"{{ tools }}"
+    before = store.pull(SOURCE)
+    hub.commit = "d" * 40
+    del hub.files[name]
+    after = store.pull(SOURCE)
+    assert (before.metadata_path / name).is_file()
+    assert not (after.metadata_path / name).exists()
+
+
 def test_the_commit_before_stays_until_the_next_is_fetched(hub: FakeHub, store: ModelStore) -> None:
     first = store.pull(SOURCE).metadata_path
     moved(hub, "d")

@@ -10,7 +10,8 @@ import pytest
 from cluster.errors import BadCheckpoint, InvalidRequest
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
+from cluster.models.text.chat_template import JinjaChatTemplate
+from cluster.models.text.template_files import load_chat_template
 from cluster.models.text.template_sandbox import GLOBAL_NAMES, TemplateEnvironment
 
 CHATS = [

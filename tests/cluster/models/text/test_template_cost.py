@@ -14,8 +14,9 @@ from jinja2 import Undefined
 from cluster.errors import InvalidRequest
 from cluster.models.card import ModelCard
 from cluster.models.text import chat_template, template_writing
-from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
+from cluster.models.text.chat_template import JinjaChatTemplate
 from cluster.models.text.template_cost import MAX_STEPS, cost_of
+from cluster.models.text.template_files import load_chat_template
 from cluster.models.text.template_sandbox import TemplateEnvironment
 from tests.cluster.models.text.template_author import HOSTILE, Author
 

@@ -1,0 +1,45 @@
+"""A checkpoint's chat template as a chat with tools needs it, and how its model then calls.
+
+| the template | tools are | calls are |
+|---|---|---|
+| takes `tools` | its own | of the format that was found, or said |
+| takes none, but writes calls of that format | told in a text | the same, and its own in the chat |
+| neither | told in a text | Hermes's, unless another format was said: then none are told |
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from router.text.tokenizer import ChatTemplate
+from router.tools.detection import AUTO
+from router.tools.formats import HERMES, ToolFormat
+from router.tools.tools_in_text import ToolsInText
+from router.tools.written_calls import TextArguments, written_calls
+
+
+class FittedTemplate(msgspec.Struct, frozen=True):
+    """What a chat is rendered with."""
+
+    template: ChatTemplate
+    tools: ToolFormat | None
+    """How the model calls; None: no tools are to be offered."""
+    one_call: bool = False
+    """See Manners."""
+
+
+def fitted(template: ChatTemplate, tools: ToolFormat | None, asked: str) -> FittedTemplate:
+    """`tools`: what was found in the template, or said by `asked`, the word of --tool-format.
+    Renders some short chats: at most as long as the template's budget, for each."""
+    calls = written_calls(template)
+    if calls is not None and calls.takes_text:
+        template = TextArguments(template, is_silent=calls.is_silent)
+    one_call = calls is not None and calls.only_one
+    if "tools" in template.takes:
+        return FittedTemplate(template, tools, one_call)
+    example = None if tools is None or calls is None else calls.example(tools)
+    if example is not None:
+        return FittedTemplate(ToolsInText(template, example), tools, one_call)
+    if asked in (AUTO, HERMES.name):
+        return FittedTemplate(ToolsInText(template), HERMES)
+    return FittedTemplate(template, tools)
