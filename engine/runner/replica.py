@@ -46,7 +46,7 @@ from engine.runner.model_runner import (
 )
 from engine.runner.portion import WHOLE_REPLICA, Portion
 from engine.runner.replica_size import ReplicaSize
-from engine.runner.warm_up import longest_prompt, warm_up
+from engine.runner.warm_up import longest_prompts, warm_up
 
 _LOG = structlog.get_logger()
 
@@ -155,7 +155,7 @@ def finish_replica(
     size, num_blocks = part.size, part.num_blocks
     warm_up(runner, size.warm_up_limits(_scratch_blocks(part)), phases)
     if part.draft is not None:
-        warm_up(part.draft.runner, size.warm_up_limits([num_blocks - 1]), phases)
+        warm_up(part.draft.runner, size.warm_up_limits([num_blocks - 1]).plain, phases)
     return Replica(
         runner=runner,
         loaded=_loaded(part),
@@ -206,7 +206,7 @@ def _num_blocks(
     the plan was made."""
     if size.device.type != "cuda":
         return budget.num_blocks
-    longest = longest_prompt(size.warm_up_limits([0])).to(size.device)
+    longest = [batch.to(size.device) for batch in longest_prompts(size.warm_up_limits([0]))]
     measured = measure_memory(decoder.forward, size.layout, longest, settle=size.portion.settle)
     if size.has_gpu_in_group:
         taken = bytes_beside_torch(size.device) - beside_torch

@@ -48,7 +48,9 @@ class ReplicaSize:
     looks_up: bool = False
     """Prompt lookup was asked for by name, and answers are given here."""
     num_workspaces: int = 1
-    """Forwards that are recorded, each with activations of its own."""
+    """Forwards that are recorded, each with activations of its own; those of adapters are as many
+    more."""
+    has_adapters: bool = False
     beside: BesideNeeds
     """Of a draft model, or a head."""
 
@@ -92,6 +94,7 @@ class ReplicaSize:
             looks_up=wish_of(options.speculation).look_up is LookUp.ALWAYS
             and spec.role is not Role.PREFILL,
             num_workspaces=1 + (pooling is not None and makes_text),
+            has_adapters=options.adapters is not None,
             beside=beside,
         )
 
@@ -154,4 +157,6 @@ class ReplicaSize:
             scratch_blocks=tuple(scratch_blocks),
             compiles=self.device.type == "cuda",
             max_drawn_rows=0 if self.draft_shapes is None else MOST_ROWS,
+            has_adapters=self.has_adapters,
+            is_pooled=self.num_workspaces > 1,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,16 @@ def test_a_gpu_replays_and_compiles_and_a_cpu_does_neither(card: ModelCard) -> N
     assert not on_cpu.is_replayed
     assert part.size.warm_up_limits([0]).compiles
     assert not on_cpu.warm_up_limits([0]).compiles
+
+
+def test_steps_with_adapters_are_warmed_up_where_adapters_are_loaded(
+    card: ModelCard, tmp_path: Path
+) -> None:
+    assert not part_of(card).size.warm_up_limits([0]).has_adapters
+    size = part_of(card, adapters=str(tmp_path)).size
+    assert size.warm_up_limits([0]).has_adapters
+    assert not size.warm_up_limits([0]).is_pooled
+    assert replace(size, num_workspaces=2).warm_up_limits([0]).is_pooled
 
 
 def test_steps_with_drafts_are_captured_where_lookup_was_asked_for_by_name(
