@@ -7,7 +7,7 @@ load_part, runner_of, ...           a rank's part, and what computes it: see ran
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import structlog
@@ -133,7 +133,7 @@ def load_part(
         context_tokens = size.context_tokens
         loaded_heads = optional_heads.loaded(spec, heads, decoder, context_tokens=context_tokens)
     portion.await_others()
-    size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
+    size = _agreed(size, portion.agreed)
     phases("allocate KV pool", 0.0)
     num_blocks = portion.agreed(_num_blocks(decoder, budget, size, beside_torch), size.device)
     pool = KvPool(size.layout, num_blocks + size.pads_rows, size.device)
@@ -171,7 +171,18 @@ def finish_replica(
         draft=part.draft,
         heads=part.heads,
         draft_shapes=size.draft_shapes,
+        why_no_drafts=size.why_no_drafts,
     )
+
+
+def _agreed(size: ReplicaSize, agreed: Callable[[int, torch.device], int]) -> ReplicaSize:
+    """With what all ranks must have alike: they may have other GPUs, with other memory."""
+    size = replace(size, context_tokens=agreed(size.context_tokens, size.device))
+    if not (size.is_replayed and size.looks_up):
+        return size
+    has_room = agreed(int(size.why_no_drafts is None), size.device)
+    why = size.why_no_drafts or "another rank's GPU has no room for their rows"
+    return replace(size, why_no_drafts=None if has_room else why)
 
 
 def _own_adapters(part: LoadedPart) -> ReplicaAdapters | None:

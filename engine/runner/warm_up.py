@@ -1,9 +1,10 @@
 """Everything that a step may need is compiled before the first request.
 
 Triton compiles a kernel for each of its variants when one is first launched: up to three seconds in
-somebody's step. Which variants there are depends on numbers of tokens and sequences, and on what is
-sampled, on whether a row has an adapter or a prompt is pooled; each is run here once. Keys and values go to a block that nobody reads. How many rows the
-others send to a rank's experts depends on what they choose: each rank runs its own for that.
+somebody's step. Which variants there are depends on numbers of tokens and sequences, on what is
+sampled, and on whether rows have adapters or prompts are pooled; each is run here once. Keys and
+values go to a block that nobody reads. How many rows the others send to a rank's experts depends on
+what they choose: each rank runs its own for that.
 """
 
 from __future__ import annotations
