@@ -52,8 +52,10 @@ def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch
     octets = words.view(torch.uint8)  # [num_rows, 4 * num_words], the lowest bits first
     of_bit = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8)
     of_bit = _sent(of_bit, logits.device)  # [8]
-    for some, own in zip(octets.split(_ROWS_AT_ONCE), index.split(_ROWS_AT_ONCE), strict=True):
-        bits = some[:, :, None] & of_bit  # uint8 [_ROWS_AT_ONCE, 4 * num_words, 8]
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        some = slice(start, start + _ROWS_AT_ONCE)
+        own = index[some]
+        bits = octets[some, :, None] & of_bit  # uint8 [_ROWS_AT_ONCE, 4 * num_words, 8]
         is_banned = bits.flatten(1)[:, : logits.shape[1]] == 0  # [_ROWS_AT_ONCE, vocab_size]
         logits[own] = logits[own].masked_fill_(is_banned, -torch.inf)
 

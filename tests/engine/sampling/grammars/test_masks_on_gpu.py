@@ -1,4 +1,4 @@
-"""An engine on a GPU whose answers follow a grammar, beside one that follows none. Never run yet."""
+"""An engine on a GPU whose answers follow a grammar, beside others. Never run yet."""
 
 from __future__ import annotations
 
