@@ -35,7 +35,7 @@ SGLANG_ROUTER = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/sglang
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
-	@echo "make test-gpu   the tests of kernels on a GPU, which all others do not see"
+	@echo "make test-gpu   the tests of kernels and engines on a GPU, which all others do not see"
 	@echo "make test-vllm  real vLLM servers behind the router; 15 minutes, and vLLM's own environment"
 	@echo "make test-cluster   releases of the chart on a cluster of processes, under load (as root); and checkov"
 	@echo "make test-images   the images, built twice and run under the chart's own security (as root)"

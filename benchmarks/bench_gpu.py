@@ -24,6 +24,7 @@ from benchmarks.report import Row, exit_code, print_table, write_json
 
 TABLES = (
     "norms",
+    "adapters",
     "attention",
     "latent",
     "low_bit",

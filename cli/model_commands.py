@@ -23,11 +23,11 @@ def models_list(output: Output = "table") -> None:
 
 @models_app.command("pull")
 @shows_errors
-def models_pull(model: str) -> None:
-    """Fetch a model into the cache, or repair it."""
-    from cli.models import pull_model
+def models_pull(models: Annotated[list[str], typer.Argument(metavar="MODEL...")]) -> None:
+    """Fetch models, or heads for --speculation, into the cache, or repair them."""
+    from cli.models import pull_models
 
-    pull_model(model)
+    pull_models(models)
 
 
 @models_app.command("show")

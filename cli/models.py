@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,8 +22,10 @@ from cli.progress_view import ProgressView
 from cli.rank_memory import GroupOptions, group_memory
 from cli.rank_tables import print_group
 from cli.table import Table
+from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
+from cluster.models.files.progress import ByteProgress
 from cluster.terminal_text import size_in_words
 
 
@@ -38,11 +42,24 @@ def list_models(output: str) -> None:
     table.print()
 
 
-def pull_model(model: str) -> None:
-    """Fetches it, then says where it is."""
-    with ProgressView() as progress:
-        card = ModelStore().pull(model, progress.bytes_of(model))
-    print(card.metadata_path)
+def pull_models(models: Sequence[str]) -> None:
+    """Fetches one after the other, and says of each where it is."""
+    for model in models:
+        with ProgressView() as progress:
+            path = _pull(model, progress.bytes_of(model))
+        print(path)
+
+
+def _pull(source: str, progress: ByteProgress) -> Path:
+    """Of a model, or of a head beside one, which is no model by itself."""
+    store = ModelStore()
+    try:
+        return store.pull(source, progress).metadata_path
+    except (UnsupportedModel, BadCheckpoint):
+        heads = store.resolve_heads(source, progress)
+        if heads is None:
+            raise
+        return heads.weight_files[0].parent
 
 
 def show_model(

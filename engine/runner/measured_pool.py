@@ -7,7 +7,7 @@ model that cannot fit is refused before it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,24 +28,30 @@ class MeasuredMemory:
     held_bytes: int
     """Weights, and what torch keeps beside them."""
     step_bytes: int
-    """More than that, at the peak of the longest step."""
+    """More than that, at the peak of the longest steps."""
     library_bytes: int = 0
     """Taken past torch while the model was loaded and the step tried: NCCL's, above all."""
 
 
 def measure_memory(
-    forward: Forward, layout: KvLayout, longest: RaggedBatch, *, settle: Callable[[], None]
+    forward: Forward,
+    layout: KvLayout,
+    longest: Sequence[RaggedBatch],
+    *,
+    settle: Callable[[], None],
 ) -> MeasuredMemory:
-    """Tries the longest step over a pool of one block, which all its tokens share. CUDA only.
+    """Tries the longest step of every kind over a pool of one block, which all its tokens share:
+    workspaces stay, each of its kind. CUDA only.
 
     Ranks of a group try it together: `settle` ends a wait for one that is lost.
     """
-    device = longest.token_ids.device
+    device = longest[0].token_ids.device
     pool = KvPool(layout, 1, device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     held = torch.cuda.memory_reserved(device)
-    forward(longest, pool)
+    for batch in longest:
+        forward(batch, pool)
     settle()
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_reserved(device)

@@ -158,6 +158,8 @@ class Replica:
     """None: no head does."""
     draft_shapes: DraftShapes | None = None
     """Of steps with drafts that are recorded; None: such a step may have any shape."""
+    why_no_drafts: str | None = None
+    """Its device has no room for what was asked for; None: none of its own."""
     group_turn: GroupTurn = ALONE
     """What each turn of the engine does for them."""
     pooled_head: PooledHead | None = None

@@ -7,7 +7,7 @@ load_part, runner_of, ...           a rank's part, and what computes it: see ran
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import structlog
@@ -46,7 +46,7 @@ from engine.runner.model_runner import (
 )
 from engine.runner.portion import WHOLE_REPLICA, Portion
 from engine.runner.replica_size import ReplicaSize
-from engine.runner.warm_up import longest_prompt, warm_up
+from engine.runner.warm_up import longest_prompts, warm_up
 
 _LOG = structlog.get_logger()
 
@@ -133,7 +133,7 @@ def load_part(
         context_tokens = size.context_tokens
         loaded_heads = optional_heads.loaded(spec, heads, decoder, context_tokens=context_tokens)
     portion.await_others()
-    size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
+    size = _agreed(size, portion.agreed)
     phases("allocate KV pool", 0.0)
     num_blocks = portion.agreed(_num_blocks(decoder, budget, size, beside_torch), size.device)
     pool = KvPool(size.layout, num_blocks + size.pads_rows, size.device)
@@ -155,7 +155,7 @@ def finish_replica(
     size, num_blocks = part.size, part.num_blocks
     warm_up(runner, size.warm_up_limits(_scratch_blocks(part)), phases)
     if part.draft is not None:
-        warm_up(part.draft.runner, size.warm_up_limits([num_blocks - 1]), phases)
+        warm_up(part.draft.runner, size.warm_up_limits([num_blocks - 1]).plain, phases)
     return Replica(
         runner=runner,
         loaded=_loaded(part),
@@ -171,7 +171,18 @@ def finish_replica(
         draft=part.draft,
         heads=part.heads,
         draft_shapes=size.draft_shapes,
+        why_no_drafts=size.why_no_drafts,
     )
+
+
+def _agreed(size: ReplicaSize, agreed: Callable[[int, torch.device], int]) -> ReplicaSize:
+    """With what all ranks must have alike: they may have other GPUs, with other memory."""
+    size = replace(size, context_tokens=agreed(size.context_tokens, size.device))
+    if not (size.is_replayed and size.looks_up):
+        return size
+    has_room = agreed(int(size.why_no_drafts is None), size.device)
+    why = size.why_no_drafts or "another rank's GPU has no room for their rows"
+    return replace(size, why_no_drafts=None if has_room else why)
 
 
 def _own_adapters(part: LoadedPart) -> ReplicaAdapters | None:
@@ -206,7 +217,7 @@ def _num_blocks(
     the plan was made."""
     if size.device.type != "cuda":
         return budget.num_blocks
-    longest = longest_prompt(size.warm_up_limits([0])).to(size.device)
+    longest = [batch.to(size.device) for batch in longest_prompts(size.warm_up_limits([0]))]
     measured = measure_memory(decoder.forward, size.layout, longest, settle=size.portion.settle)
     if size.has_gpu_in_group:
         taken = bytes_beside_torch(size.device) - beside_torch

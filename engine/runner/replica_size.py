@@ -22,6 +22,7 @@ from engine.memory.memory_request import BesideNeeds, MemoryRequest
 from engine.model.experts.rebalancer import MAX_MOVES
 from engine.model.weights.decoder_weights import DTYPES
 from engine.runner.context_limit import resolve_context
+from engine.runner.draft_fit import why_no_room
 from engine.runner.draft_heads import HeadsSize
 from engine.runner.draft_model import DraftSize
 from engine.runner.draft_shapes import MOST_ROWS, DraftShapes
@@ -47,8 +48,13 @@ class ReplicaSize:
     """See replayed_steps.py."""
     looks_up: bool = False
     """Prompt lookup was asked for by name, and answers are given here."""
+    why_no_drafts: str | None = None
+    """Of recorded steps, what was asked for and has no room on this GPU; None: there is, or nothing
+    was asked for."""
     num_workspaces: int = 1
-    """Forwards that are recorded, each with activations of its own."""
+    """Forwards that are recorded, each with activations of its own; those of adapters are as many
+    more."""
+    has_adapters: bool = False
     beside: BesideNeeds
     """Of a draft model, or a head."""
 
@@ -77,6 +83,10 @@ class ReplicaSize:
             layout = layout.deeper(head.num_layers)
         beside = BesideNeeds() if draft is None else draft.needs
         block_bytes = layout.block_bytes + beside.block_bytes
+        why_not = why_not_replayed(options, split)
+        looks_up = (
+            wish_of(options.speculation).look_up is LookUp.ALWAYS and spec.role is not Role.PREFILL
+        )
         return cls(
             portion=portion,
             split=split,
@@ -86,12 +96,13 @@ class ReplicaSize:
             context_tokens=resolve_context(spec.card.config, options, block_bytes),
             max_num_seqs=options.max_num_seqs,
             max_batch_tokens=options.max_batch_tokens,
-            why_not_replayed=why_not_replayed(options, split)
-            if makes_text
-            else "this model decodes nothing",
-            looks_up=wish_of(options.speculation).look_up is LookUp.ALWAYS
-            and spec.role is not Role.PREFILL,
+            why_not_replayed=why_not if makes_text else "this model decodes nothing",
+            looks_up=looks_up,
+            why_no_drafts=why_no_room(split, dtype, layout.dtype, device)
+            if looks_up and makes_text and why_not is None
+            else None,
             num_workspaces=1 + (pooling is not None and makes_text),
+            has_adapters=options.adapters is not None,
             beside=beside,
         )
 
@@ -103,7 +114,7 @@ class ReplicaSize:
     @property
     def draft_shapes(self) -> DraftShapes | None:
         """Of steps with drafts that are captured; None: none are, or steps are not replayed."""
-        if not (self.is_replayed and self.looks_up):
+        if not (self.is_replayed and self.looks_up) or self.why_no_drafts is not None:
             return None
         return DraftShapes(
             max_num_seqs=self.max_num_seqs,
@@ -154,4 +165,6 @@ class ReplicaSize:
             scratch_blocks=tuple(scratch_blocks),
             compiles=self.device.type == "cuda",
             max_drawn_rows=0 if self.draft_shapes is None else MOST_ROWS,
+            has_adapters=self.has_adapters,
+            is_pooled=self.num_workspaces > 1,
         )

@@ -1,15 +1,16 @@
 """Everything that a step may need is compiled before the first request.
 
 Triton compiles a kernel for each of its variants when one is first launched: up to three seconds in
-somebody's step. Which variants there are depends on numbers of tokens and sequences, and on what is
-sampled; each is run here once. Keys and values go to a block that nobody reads. How many rows the
-others send to a rank's experts depends on what they choose: each rank runs its own for that.
+somebody's step. Which variants there are depends on numbers of tokens and sequences, on what is
+sampled, and on whether rows have adapters or prompts are pooled; each is run here once. Keys and
+values go to a block that nobody reads. How many rows the others send to a rank's experts depends on
+what they choose: each rank runs its own for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -38,15 +39,24 @@ class WarmUpLimits:
     """Kernels are compiled when they are first launched, as on a GPU."""
     max_drawn_rows: int = 0
     """Of a step with drafts, tokens that are drawn; 0: there are none."""
+    has_adapters: bool = False
+    """Rows may have one."""
+    is_pooled: bool = False
+    """Prompts may be, beside those that are answered with text."""
+
+    @property
+    def plain(self) -> WarmUpLimits:
+        """Of a model beside the one that is served: neither of the two is its."""
+        return replace(self, has_adapters=False, is_pooled=False)
 
 
 def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: PhaseProgress) -> None:
     """Once, when the pool is there and before requests are. Takes as long as the compiler does;
     one prompt of a block, to touch the memory, where nothing is compiled."""
-    shapes = list(_shapes(limits)) if limits.compiles else [(0, limits.block_size)]
-    for done, (num_decodes, num_tokens) in enumerate(shapes):
-        progress("warm up", done / len(shapes))
-        runner.forward(_batch(num_decodes, num_tokens, limits))
+    steps = list(_steps(limits)) if limits.compiles else [_Step(0, limits.block_size)]
+    for done, step in enumerate(steps):
+        progress("warm up", done / len(steps))
+        runner.forward(step.batch(limits))
     if limits.compiles:
         _sample(runner, limits)
     progress("warm up", 1.0)
@@ -69,9 +79,49 @@ def warm_up_experts(decoder: Decoder, max_batch_tokens: int) -> None:
             decoder.experts.compute_alone(x[:count])
 
 
-def longest_prompt(limits: WarmUpLimits) -> RaggedBatch:
-    """The largest step of one prompt, in a scratch block; on the host."""
-    return _batch(0, min(limits.max_batch_tokens, limits.max_context_tokens), limits)
+def longest_prompts(limits: WarmUpLimits) -> list[RaggedBatch]:
+    """The largest step of one prompt, in a scratch block, of every kind that has a workspace of its
+    own; on the host."""
+    longest = min(limits.max_batch_tokens, limits.max_context_tokens)
+    return [step.batch(limits) for step in [_Step(0, longest), *_kinds_of(0, longest, limits)]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One that is run."""
+
+    num_decodes: int
+    num_tokens: int
+    """Of a prompt; 0: there is none."""
+    has_adapters: bool = False
+    is_pooled: bool = False
+
+    def batch(self, limits: WarmUpLimits) -> RaggedBatch:
+        """On the host. All rows have the first adapter's slot, whatever is there: what a kernel
+        finds in its tables is not compiled into it."""
+        batch = replace(_batch(self.num_decodes, self.num_tokens, limits), is_pooled=self.is_pooled)
+        if not self.has_adapters:
+            return batch
+        return replace(batch, adapters=torch.ones(len(batch.token_ids), dtype=torch.int32))
+
+
+def _steps(limits: WarmUpLimits) -> Iterator[_Step]:
+    """Of every shape; then of the other kinds those with decodes or a prompt alone: their kernels
+    are the same where both are together."""
+    shapes = list(_shapes(limits))
+    yield from (_Step(*shape) for shape in shapes)
+    for num_decodes, num_tokens in shapes:
+        if not (num_decodes and num_tokens):
+            yield from _kinds_of(num_decodes, num_tokens, limits)
+
+
+def _kinds_of(num_decodes: int, num_tokens: int, limits: WarmUpLimits) -> Iterator[_Step]:
+    """Beside the plain one. Only prompts are pooled."""
+    adapting = (False, True) if limits.has_adapters else (False,)
+    pooling = (False, True) if limits.is_pooled and not num_decodes else (False,)
+    for has_adapters, is_pooled in product(adapting, pooling):
+        if has_adapters or is_pooled:
+            yield _Step(num_decodes, num_tokens, has_adapters, is_pooled)
 
 
 def _shapes(limits: WarmUpLimits) -> Iterator[tuple[int, int]]:

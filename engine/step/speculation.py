@@ -150,10 +150,12 @@ def speculation_of(
     replica: Replica, options: EngineOptions, make_guesser: MakeGuesser | None, *, clock: Clock
 ) -> tuple[Speculation | None, str | None]:
     """Or None, and in words why nothing is drafted. Raises ConfigError for what was asked for by
-    name and cannot be.
+    name and would change texts.
 
     `make_guesser` replaces prompt lookup, and is not asked whether it may be.
     """
+    if replica.why_no_drafts is not None:  # serving without them is what such a GPU can do
+        return None, replica.why_no_drafts
     wish = wish_of(options.speculation)
     why_not = why_none(replica, options) if make_guesser is None else None
     if why_not is None:

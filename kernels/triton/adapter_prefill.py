@@ -17,7 +17,7 @@ _COLUMNS = 64
 
 
 # grid [cdiv(num_rows, ROWS), cdiv(most ranks, RANKS)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows",))
 def _shrink_tile(
     x,  # [num_rows, num_inputs]
     slots,
@@ -62,7 +62,7 @@ def _shrink_tile(
 
 
 # grid [cdiv(num_rows, ROWS), cdiv(width, COLUMNS)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows",))
 def _expand_tile(
     made,  # float32 [num_rows, most_ranks]
     slots,

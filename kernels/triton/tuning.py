@@ -90,6 +90,25 @@ _PREFILL: dict[int, PrefillTiles] = {
     128: PrefillTiles(rows=128, chunk=64, num_warps=8, num_stages=3),
     256: PrefillTiles(rows=128, chunk=32, num_warps=8, num_stages=3),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadsShape:
+    """What attention is of, as far as tiles go by it."""
+
+    head_dim: int
+    group: int
+    """Query heads that share a KV head."""
+    num_kv_heads: int
+    query_bytes: int
+    """Of a value of queries, and of what is multiplied."""
+    value_bytes: int
+    """Of the pool's."""
+
+
+_FEWER_STAGES = 2
+_SPARE_BYTES = 1024
+"""Beside the tiles a program has up to 256 bytes more, by the compiler's word."""
 _VERIFY_ROWS = 64
 """Query rows of a program that verifies drafts: one warp group of a Hopper's products."""
 _SHORT_ROWS = 64
@@ -115,14 +134,33 @@ def decode_tiles(head_dim: int, group: int, num_kv_heads: int, value_bytes: int)
     return replace(tiles, max_splits=64) if num_kv_heads <= _FEW_KV_HEADS else tiles
 
 
-def verify_tiles(
-    head_dim: int, group: int, num_queries: int, num_kv_heads: int, value_bytes: int
-) -> tuple[int, DecodeTiles]:
+def verify_tiles(heads: HeadsShape, num_queries: int, gpu: Gpu) -> tuple[int, DecodeTiles] | None:
     """(query tokens per program, tiles) where each sequence has `num_queries`. Contexts are cut as
-    those of decodes are."""
-    tokens = min(num_queries, max(1, _VERIFY_ROWS // group))
-    tiles = decode_tiles(head_dim, group * tokens, num_kv_heads, value_bytes)
-    return tokens, tiles
+    those of decodes are, in chunks of as many tokens: what gives way to a small shared memory are
+    copies under way, then tokens. None: not even one token's rows fit."""
+    tokens = min(num_queries, max(1, _VERIFY_ROWS // heads.group))
+    while tokens:
+        rows = heads.group * tokens
+        tiles = decode_tiles(heads.head_dim, rows, heads.num_kv_heads, heads.value_bytes)
+        for stages in (tiles.num_stages, _FEWER_STAGES):
+            fitting = replace(tiles, num_stages=stages)
+            if _verify_bytes(heads, rows, fitting) <= gpu.shared_bytes:
+                return tokens, fitting
+        tokens //= 2
+    return None
+
+
+def _verify_bytes(heads: HeadsShape, rows: int, tiles: DecodeTiles) -> int:
+    """Of shared memory, as Triton 3.6 lays a program out for 8.9: K and V of each chunk under way,
+    the scales of one-byte values, which become float32 by way of it, the queries, and the weights
+    of one chunk."""
+    width, scale_bytes = max(16, _power_of_2(heads.head_dim)), 4 if heads.value_bytes == 1 else 0
+    chunk_bytes = 2 * tiles.chunk * (width * heads.value_bytes + scale_bytes)
+    row_bytes = (width + tiles.chunk) * heads.query_bytes
+    held = (tiles.num_stages - 1) * chunk_bytes + max(16, _power_of_2(rows)) * row_bytes
+    if heads.value_bytes == 1 and heads.query_bytes == 4:
+        held += tiles.chunk * width * heads.query_bytes
+    return held + _SPARE_BYTES
 
 
 def prefill_tiles(

@@ -23,11 +23,12 @@ from kernels.triton.context_splits import (
     split_ends,
     tokens_of,
 )
+from kernels.triton.gpu import gpu_of
 from kernels.triton.launch import next_power_of_2, on_device_of
 from kernels.triton.merge_splits import merge_splits, store_split
 from kernels.triton.online_softmax import LOG2_E, empty_softmax
 from kernels.triton.paged_rows import attend_tokens
-from kernels.triton.tuning import DecodeTiles, verify_tiles
+from kernels.triton.tuning import DecodeTiles, HeadsShape, verify_tiles
 
 MIN_DOT = 16
 """The smallest side of tl.dot."""
@@ -132,7 +133,17 @@ def verify_attention(
         f"{num_tokens} query rows for {num_seqs} sequences of {each} each",
     )
     group = num_heads // num_kv_heads
-    tokens, tuned = verify_tiles(head_dim, group, each, num_kv_heads, kv_layer.dtype.itemsize)
+    heads = HeadsShape(
+        head_dim=head_dim,
+        group=group,
+        num_kv_heads=num_kv_heads,
+        query_bytes=query.dtype.itemsize,
+        value_bytes=kv_layer.dtype.itemsize,
+    )
+    found = verify_tiles(heads, each, gpu_of(query.device))
+    if found is None:
+        raise ValueError(f"rows of {head_dim} x {group} heads do not fit this GPU's shared memory")
+    tokens, tuned = found
     tiles = tiles or tuned
     reach = 0 if window is None else window + each - 1  # what the first row sees, from the last on
     bound = bound_splits(queries.max_context_len, reach or None, tiles)

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.gpu import decode_step, draft_step, low_bit, mixture, sampling
+from benchmarks.gpu import adapters, decode_step, draft_step, low_bit, mixture, sampling
 from benchmarks.gpu.random_decoder import llama_1b, llama_8b
 from benchmarks.gpu.timing import GpuFloor
+from kernels.reference.add_adapters import add_adapters as reference_add
 from kernels.reference.experts import ReferenceExperts
 from kernels.triton.sample import sample
 from kernels.weights import Fp8Weight
@@ -46,6 +47,21 @@ def test_every_kind_of_request_is_sampled() -> None:
     for draws in sampling.draws_of_kinds(2, CPU).values():
         _, ids = sample(logits, draws)
         assert all(0 <= token_id < 500 for token_id in ids.tolist())
+
+
+def test_adapters_are_added_to_the_rows_of_their_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters, "HIDDEN", 32)
+    monkeypatch.setattr(adapters, "WIDTHS", (32, 16))
+    site = adapters.site_of(2, CPU, torch.float32)
+    assert site.starts.tolist() == [0, 0, adapters.LORA_RANK]
+    x, slots = torch.randn(4, 32), torch.tensor([1, 2, 0, 2], dtype=torch.int32)
+    ours, expected = torch.zeros(4, 48), torch.zeros(4, 48)
+    adapters.add_adapters(x, ours, slots, site, 1)
+    reference_add(x, expected, slots, site, 1)
+    torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-3)
+    num_bytes, work = adapters.work_of(2, 9, CPU, torch.float16)
+    work()
+    assert num_bytes > adapters.site_of(2, CPU, torch.float16).num_bytes
 
 
 TINY = replace(

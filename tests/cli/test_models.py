@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from cluster.models.cache.store import ModelStore
 from cluster.models.footprint import footprint, parameters
 from cluster.models.model_split import ModelSplit
 from tests.cli.run_cli import cli
+from tests.cluster.models.heads.test_eagle3 import AUTHORS
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,6 +24,17 @@ def shown(*flags: str) -> dict[str, object]:
     assert done.returncode == 0, done.stderr
     facts: dict[str, object] = json.loads(done.stdout)
     return facts
+
+
+def test_a_head_is_pulled_beside_its_model(tmp_path: Path) -> None:
+    """One that is here is only read: it is no model, and no error."""
+    (tmp_path / "config.json").write_text(json.dumps(AUTHORS))
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    done = cli("models", "pull", "smollm2", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1] == str(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["NothingKnown"]}))
+    assert cli("models", "pull", str(tmp_path)).returncode != 0
 
 
 def test_the_table_says_what_fits_into_the_memory_given() -> None:

@@ -39,6 +39,25 @@ def test_a_job_fetches_the_model_before_anything_else_is_made() -> None:
     assert not rendered().kind("Job")
 
 
+def test_the_job_fetches_what_guesses_too_as_nobody_else_may_write_it() -> None:
+    draft, head = "hf://owner/small@0123abc", "hf://owner/eagle"
+    guesses: Manifest = {
+        "model": WARM["model"],
+        "worker": {"options": {"speculation": draft}},
+        "pools": {
+            "prefill": {"options": {"speculation": "heads"}},
+            "decode": {"role": "decode", "options": {"speculation": head}},
+            "more": {"role": "decode"},
+            "local": {"role": "decode", "options": {"speculation": "/models/small"}},
+        },
+    }
+    job = rendered(guesses).pods["demo-warm-up"]
+    (container,) = job["spec"]["containers"]
+    pulled = container["args"]
+    assert pulled[:3] == ["models", "pull", "smollm2"]
+    assert sorted(pulled[3:]) == sorted([draft, head])
+
+
 @pytest.mark.parametrize("key", ["create", "readOnly", "warmUp"])
 def test_a_cache_that_is_prepared_has_a_claim(key: str) -> None:
     told = refusal({"model": {"cache": {key: True}}})

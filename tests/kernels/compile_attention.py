@@ -11,6 +11,7 @@ from kernels.triton import (
 from kernels.triton.gpu import HOPPER, Gpu
 from kernels.triton.tuning import (
     DecodeTiles,
+    HeadsShape,
     decode_tiles,
     prefill_tiles,
     verify_tiles,
@@ -85,10 +86,26 @@ def decode_case(
 
 
 def verify_case(
-    head_dim: int, group: int, kv_heads: int, each: int, pool: str = BF16, window: int = 0
+    head_dim: int,
+    group: int,
+    kv_heads: int,
+    each: int,
+    pool: str = BF16,
+    window: int = 0,
+    gpu: Gpu = HOPPER,
 ) -> Case:
     """Sixteen sequences with so many rows each."""
-    tokens, tiles = verify_tiles(head_dim, group, each, kv_heads, BYTES[pool])
+    own = F32 if pool == F32 else BF16
+    heads = HeadsShape(
+        head_dim=head_dim,
+        group=group,
+        num_kv_heads=kv_heads,
+        query_bytes=BYTES[own],
+        value_bytes=BYTES[pool],
+    )
+    found = verify_tiles(heads, each, gpu)
+    assert found is not None, "models whose rows do not fit have no drafts there"
+    tokens, tiles = found
     return Case(
         name=f"verify_attention/{head_dim}x{group}x{each}{pool}{'w' * bool(window)}",
         kernel=verify_attention._attend_split,
@@ -101,7 +118,7 @@ def verify_case(
             "REACH": window + each - 1 if window else 0,
             "ROWS": max(16, 1 << (group * tokens - 1).bit_length()),
         },
-        pointers={"query": BF16, "kv_layer": pool, "out": BF16, **TABLES, **PARTS},
+        pointers={"query": own, "kv_layer": pool, "out": own, **TABLES, **PARTS},
         aligned=STRIDES,
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
@@ -190,6 +207,11 @@ def other_attention(gpu: Gpu) -> list[Case]:
         decode_case(256, 32, 1, F32),
         prefill_case(128, 4, gpu=gpu),
         prefill_case(256, 2, window=1024, gpu=gpu),
+        verify_case(128, 4, 8, 16, gpu=gpu),
+        verify_case(256, 4, 1, 16, gpu=gpu),
+        verify_case(256, 4, 1, 16, window=512, gpu=gpu),
+        verify_case(128, 4, 8, 16, F32, gpu=gpu),
+        verify_case(256, 4, 1, 16, F32, gpu=gpu),
     ]
 
 

@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Gpu, list[Case]]] = {
     "mixture": (HOPPER, MIXTURE),
     "sampling": (HOPPER, SAMPLING),
     **{
-        name: (gpu, [*other_attention(gpu), *other_latents(gpu)])
+        name: (gpu, [*other_attention(gpu), *other_latents(gpu), *ADAPTERS])
         for name, gpu in GPUS.items()
         if gpu is not HOPPER
     },

@@ -26,11 +26,13 @@ from triton.runtime.jit import JITFunction
 
 from cluster.block_homes import BlockHomes
 from cluster.models.card import ModelCard
+from cluster.models.pooling import Pooling, PoolingKind
 from cluster.sampling import SamplingParams
 from cluster.sharding import RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model import decoder as decoder_module
+from engine.model.adapters.bank import AdapterRoom
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
@@ -155,6 +157,20 @@ class Steps:
         ]
 
 
+def steps_of_kinds(runner: ModelRunner, steps: Steps, family: Family) -> None:
+    """In which rows have an adapter, or prompts are pooled; and both."""
+    for _ in range(NUM_STEPS // 2):
+        num_decodes, num_prompts = steps.chance.randint(0, MAX_SEQS), steps.chance.randint(0, 3)
+        is_pooled = family.is_pooled and steps.chance.random() < 0.5
+        if is_pooled or not num_decodes:
+            num_decodes, num_prompts = 0, max(1, num_prompts)
+        batch = replace(steps.batch(num_decodes, num_prompts), is_pooled=is_pooled)
+        if family.has_adapters:
+            some = [steps.chance.randrange(2) for _ in batch.token_ids]
+            batch = replace(batch, adapters=torch.tensor(some, dtype=torch.int32))
+        runner.forward(batch)
+
+
 class WaitingRunner:
     """What a group's conductor has: a ModelRunner that launches nothing."""
 
@@ -191,12 +207,18 @@ class Family:
     """Ranks with sequences of their own."""
     has_drafts: bool = False
     """Steps that verify are captured, and taken."""
+    has_adapters: bool = False
+    is_pooled: bool = False
+    """Beside text."""
 
 
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", {}),
     "llama with drafts": Family("LlamaForCausalLM", {}, has_drafts=True),
     "llama in a group": Family("LlamaForCausalLM", {}, in_group=True),
+    "llama with adapters": Family("LlamaForCausalLM", {}, has_drafts=True, has_adapters=True),
+    "qwen3 that pools": Family("Qwen3ForCausalLM", {}, is_pooled=True),
+    "qwen3 with both": Family("Qwen3ForCausalLM", {}, has_adapters=True, is_pooled=True),
     "qwen3 in int8": Family("Qwen3ForCausalLM", {}, "int8", torch.int8),
     "llama in int4": Family("LlamaForCausalLM", {"intermediate_size": 128}, "int4"),
     "mixtral": Family("MixtralForCausalLM", {"num_local_experts": 4}),
@@ -232,31 +254,43 @@ def limits_of(homes: BlockHomes, scratch_blocks: tuple[int, ...]) -> WarmUpLimit
     )
 
 
-def verify(runner: ModelRunner, steps: Steps) -> None:
-    """Steps with drafts, whose tokens are all drawn."""
-    for _ in range(NUM_STEPS // 4):
+def verify(runner: ModelRunner, steps: Steps, *, has_adapters: bool) -> None:
+    """Steps with drafts, whose tokens are all drawn; every other one with adapters, if any."""
+    for index in range(NUM_STEPS // 4):
         num_seqs = steps.chance.randint(1, MAX_SEQS)
         batch = steps.drafted(num_seqs, SHAPES.max_draft_tokens(num_seqs))
+        if has_adapters and index % 2:
+            batch = replace(batch, adapters=torch.ones_like(batch.token_ids, dtype=torch.int32))
         logits = runner.forward(batch)
         device_draw.draw_on_device(logits, steps.rows(len(logits)))
 
 
 def serve_alone(card: ModelCard, family: Family, homes: BlockHomes, noted: list[str]) -> int:
     """Loads and serves; how many compiles there were in between."""
-    decoder = Decoder.load(card, torch.float16, "cpu", weights=WeightFormat(family.weights))
+    pooling = Pooling(kind=PoolingKind.LAST, generates=True) if family.is_pooled else None
+    decoder = Decoder.load(
+        card,
+        torch.float16,
+        "cpu",
+        weights=WeightFormat(family.weights),
+        adapters=AdapterRoom(num_lora_ranks=64, num_slots=9) if family.has_adapters else None,
+        pooling=pooling,
+    )
     pool = KvPool(KvLayout.of(card.config, BLOCK, family.kv), NUM_BLOCKS + 1, "cpu")
     drafts = SHAPES if family.has_drafts else None
     limits = GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=MAX_CONTEXT, drafts=drafts)
     made = CudaRunner(decoder, pool, limits=limits, backend=RerunGraphs(), progress=lambda *_: None)
     runner = WaitingRunner(made) if family.in_group else made
     warmed = limits_of(homes, (NUM_BLOCKS,))
+    warmed = replace(warmed, has_adapters=family.has_adapters, is_pooled=family.is_pooled)
     if family.has_drafts:
         warmed = replace(warmed, max_drawn_rows=MOST_ROWS)
     warm_up(runner, warmed, lambda *_: None)
     at_load = len(noted)
     serve(runner, Steps(1, homes), MAX_SEQS, NUM_STEPS)
     if family.has_drafts:
-        verify(runner, Steps(2, homes))
+        verify(runner, Steps(2, homes), has_adapters=family.has_adapters)
+    steps_of_kinds(runner, Steps(3, homes), family)
     return at_load
 
 

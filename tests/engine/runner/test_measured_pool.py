@@ -81,10 +81,10 @@ def test_ranks_wait_for_the_longest_step_together_before_the_device_is_waited_fo
         calls.append(f"forward over {pool.num_blocks} block")
 
     longest = ragged_batch([([1, 2, 3], 0, [0])])
-    found = measure_memory(forward, LAYOUT, longest, settle=lambda: calls.append("settle"))
+    found = measure_memory(forward, LAYOUT, [longest] * 2, settle=lambda: calls.append("settle"))
     assert found == MeasuredMemory(held_bytes=300, step_bytes=120)
     at = calls.index("forward over 1 block")
-    assert calls[at + 1 : at + 3] == ["settle", "synchronize"]
+    assert calls[at + 1 : at + 4] == ["forward over 1 block", "settle", "synchronize"]
 
 
 def test_memory_that_torch_does_not_hold_is_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from engine.runner.cuda_runner import CudaRunner, graph_sizes
 from engine.runner.draft_shapes import MOST_ROWS
 from engine.runner.model_runner import DecoderRunner
 from engine.runner.portion import Portion
-from engine.runner.replica import LoadedPart, load_part, runner_of
+from engine.runner.replica import LoadedPart, _agreed, load_part, runner_of
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.runner.ranks.groups import spec_of
 from tests.engine.runner.rerun_graphs import RerunGraphs
@@ -90,6 +91,42 @@ def test_a_gpu_replays_and_compiles_and_a_cpu_does_neither(card: ModelCard) -> N
     assert not on_cpu.is_replayed
     assert part.size.warm_up_limits([0]).compiles
     assert not on_cpu.warm_up_limits([0]).compiles
+
+
+def test_where_drafts_have_no_room_steps_with_them_are_not_captured(
+    card: ModelCard, settled: list[Settle]
+) -> None:
+    part, phases = part_of(card, speculation="ngram"), list[str]()
+    part = replace(part, size=replace(part.size, why_no_drafts="no room"))
+    assert part.size.draft_shapes is None
+    runner_of(part, lambda phase, fraction: phases.append(phase))
+    assert len(phases) == len(graph_sizes(MAX_SEQS)) + 1
+    assert part.size.warm_up_limits([0]).max_drawn_rows == 0
+
+
+def test_ranks_of_which_one_has_no_room_for_drafts_have_none(card: ModelCard) -> None:
+    size = part_of(card, speculation="ngram").size
+    told: list[int] = []
+
+    def least(number: int, device: torch.device) -> int:
+        told.append(number)
+        return number if number > 1 else 0  # another rank has said so
+
+    assert "another rank" in (_agreed(size, least).why_no_drafts or "")
+    assert told == [size.context_tokens, 1]
+    assert _agreed(size, lambda number, device: number).why_no_drafts is None
+    own = replace(size, why_no_drafts="none here")
+    assert _agreed(own, lambda number, device: number).why_no_drafts == "none here"
+
+
+def test_steps_with_adapters_are_warmed_up_where_adapters_are_loaded(
+    card: ModelCard, tmp_path: Path
+) -> None:
+    assert not part_of(card).size.warm_up_limits([0]).has_adapters
+    size = part_of(card, adapters=str(tmp_path)).size
+    assert size.warm_up_limits([0]).has_adapters
+    assert not size.warm_up_limits([0]).is_pooled
+    assert replace(size, num_workspaces=2).warm_up_limits([0]).is_pooled
 
 
 def test_steps_with_drafts_are_captured_where_lookup_was_asked_for_by_name(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner import warm_up as warm_up_module
-from engine.runner.warm_up import WarmUpLimits, warm_up
+from engine.runner.warm_up import WarmUpLimits, longest_prompts, warm_up
 from engine.sampling.logits import SamplingRow
 
 VOCAB = 7
@@ -22,6 +23,8 @@ class NotedRunner:
     def __init__(self) -> None:
         self.shapes: list[tuple[int, int]] = []
         """(decodes, tokens)"""
+        self.kinds: set[tuple[bool, bool, bool]] = set()
+        """(has a prompt of more than 8 tokens, rows have adapters, is pooled)"""
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner."""
@@ -29,6 +32,9 @@ class NotedRunner:
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         """See ModelRunner."""
         self.shapes.append((batch.num_decodes, len(batch.token_ids)))
+        has_adapters = batch.adapters is not None and bool(batch.adapters.all())
+        self.kinds.add((batch.max_query_len > 8, has_adapters, batch.is_pooled))
+        assert not (batch.is_pooled and batch.num_decodes), "only prompts are pooled"
         return torch.zeros(len(batch.logit_rows), VOCAB)
 
 
@@ -47,6 +53,25 @@ def test_where_nothing_is_compiled_one_block_is_enough() -> None:
     runner = NotedRunner()
     warm_up(runner, limits(compiles=False), lambda phase, fraction: None)
     assert runner.shapes == [(0, 4)]
+
+
+def test_steps_with_adapters_and_pooled_ones_are_run_where_there_may_be_such(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warm_up_module, "draw_on_device", lambda logits, rows: None)
+    plain, kinds = {(False, False, False), (True, False, False)}, [False, True]
+    for has_adapters, is_pooled in product(kinds, kinds):
+        runner = NotedRunner()
+        both = replace(limits(compiles=True), has_adapters=has_adapters, is_pooled=is_pooled)
+        warm_up(runner, both, lambda phase, fraction: None)
+        allowed = product(kinds, kinds[: 1 + has_adapters], kinds[: 1 + is_pooled])
+        assert runner.kinds == set(allowed)
+        beside = NotedRunner()
+        warm_up(beside, both.plain, lambda phase, fraction: None)
+        assert beside.kinds == plain
+        assert [(b.adapters is not None, b.is_pooled) for b in longest_prompts(both)] == list(
+            product(kinds[: 1 + has_adapters], kinds[: 1 + is_pooled])
+        )
 
 
 def test_rows_of_every_home_are_sampled_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,3 +289,10 @@ def test_on_a_gpu_guesses_are_made_where_they_are_asked_for_by_name() -> None:
     assert not may_change_texts(replica, by_name)
     assert why_none(replace(on_gpu, num_homes=2), by_name) is not None
     assert why_none(on_gpu, EngineOptions(speculation="off")) == "--speculation off"
+
+
+def test_where_a_gpu_has_no_room_for_drafts_the_engine_starts_without_and_says_why() -> None:
+    full = replace(small_replica(), why_no_drafts="rows do not fit")
+    engine = small_engine(full, speculation="ngram")
+    assert engine.why_no_drafts == "rows do not fit"
+    answers(engine, [request("a", [1, 1, 1, 1], max_tokens=4)])

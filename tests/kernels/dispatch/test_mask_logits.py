@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernels.cpu.mask_logits
 from kernels.dispatch.mask_logits import mask_logits
@@ -11,6 +14,7 @@ from kernels.reference.mask_logits import mask_logits as reference_mask
 from kernels.reference.mask_logits import num_words
 from tests.kernels.kernel_sets import cpu_set, random
 
+HAS_GPU = torch.cuda.is_available()
 WIDTHS = [1, 7, 16, 17, 31, 32, 33, 48, 100, 1000, 5000]
 
 
@@ -68,3 +72,42 @@ def test_masks_of_another_size_or_for_no_row_are_refused(implementation: str) ->
         with pytest.raises(ValueError):
             mask_logits(logits, rows, masks)
     mask_logits(logits, [], [])
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that an operation makes beside the logits."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        super().__init__()
+        self._logits, self.num_bytes = logits.data_ptr(), 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and made.data_ptr() != self._logits:
+            self.num_bytes = max(self.num_bytes, made.nbytes)
+        return made
+
+
+@pytest.mark.parametrize("num_rows", [8, 128])
+def test_what_is_beside_the_logits_does_not_grow_with_the_rows(num_rows: int) -> None:
+    """On a GPU all of it is outside the plan of memory."""
+    width = 4000
+    logits = torch.zeros(num_rows, width)
+    mask = torch.full((num_words(width),), 5, dtype=torch.int32)
+    with torch.inference_mode(), Largest(logits) as largest:
+        reference_mask.__wrapped__(logits, list(range(num_rows)), [mask] * num_rows)  # type: ignore[attr-defined]
+    assert 0 < largest.num_bytes <= max(8 * width * 4, num_rows * mask.nbytes)
+    assert logits[:, [0, 2, 32]].eq(0.0).all() and logits[:, [1, 3]].isneginf().all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="no CUDA device")
+def test_a_gpu_masks_as_the_cpu_does() -> None:
+    logits = random(19, 5003, dtype=torch.float32)
+    allowed = torch.rand(19, 5003, generator=torch.Generator().manual_seed(0)) < 0.5
+    expected = logits.masked_fill(~allowed, -torch.inf)
+    there = logits.cuda()
+    mask_logits(there, list(range(19)), masks_of(allowed))
+    assert torch.equal(there.cpu(), expected)

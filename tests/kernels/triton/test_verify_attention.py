@@ -15,7 +15,9 @@ from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.kv_rows import write_rows
 from kernels.paged_queries import PagedQueryTables
 from kernels.triton import decode_attention, verify_attention
-from kernels.triton.tuning import DecodeTiles, decode_tiles, verify_tiles
+from kernels.triton.gpu import HOPPER
+from kernels.triton.tuning import DecodeTiles, HeadsShape, decode_tiles, verify_tiles
+from tests.kernels.gpus import ADA, AMPERE, BLACKWELL
 from tests.kernels.kernel_sets import paged_queries, random, random_pool_layer, tolerance
 from tests.kernels.triton_places import PLACES, Place
 from tests.kernels.triton_places import kernels as triton_kernels
@@ -33,7 +35,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two tokens a tile at most."""
     monkeypatch.setattr(decode_attention, "decode_tiles", lambda *_: SMALL_SPLITS)
     monkeypatch.setattr(
-        verify_attention, "verify_tiles", lambda *given: (min(2, given[2]), SMALL_SPLITS)
+        verify_attention, "verify_tiles", lambda heads, each, gpu: (min(2, each), SMALL_SPLITS)
     )
     yield
 
@@ -49,6 +51,17 @@ def drafts(contexts: list[int], each: int, device: str) -> PagedQueryTables:
         block_tables=queries.block_tables.to(device),
         num_decodes=0,
         rows_each=each,
+    )
+
+
+def heads(head_dim: int = 128, group: int = 4, value_bytes: int = 2) -> HeadsShape:
+    """Of queries in 16 bits, or as the pool."""
+    return HeadsShape(
+        head_dim=head_dim,
+        group=group,
+        num_kv_heads=8,
+        query_bytes=max(2, value_bytes),
+        value_bytes=value_bytes,
     )
 
 
@@ -146,9 +159,34 @@ def test_rows_that_are_not_as_many_of_each_are_refused() -> None:
 def test_contexts_are_cut_as_for_decodes_and_tiles_stay_within_a_warp_group(
     each: int, group: int
 ) -> None:
-    tokens, tiles = verify_tiles(128, group, each, 8, 2)
+    found = verify_tiles(heads(group=group), each, HOPPER)
+    assert found is not None
+    tokens, tiles = found
     decodes = decode_tiles(128, group, 8, 2)
     assert 1 <= tokens <= each
     assert group * tokens <= 64
     cuts = (tiles.chunk, tiles.min_split, tiles.max_splits)
     assert cuts == (decodes.chunk, decodes.min_split, decodes.max_splits)
+
+
+@pytest.mark.parametrize("value_bytes", [1, 2, 4])
+@pytest.mark.parametrize("head_dim", [64, 80, 128, 256])
+@pytest.mark.parametrize("group", [1, 4, 7, 32])
+def test_where_memory_is_small_copies_and_tokens_give_way_and_contexts_are_cut_alike(
+    group: int, head_dim: int, value_bytes: int
+) -> None:
+    decodes = decode_tiles(head_dim, group, 8, value_bytes)
+    for gpu in (AMPERE, ADA, HOPPER, BLACKWELL):
+        found = verify_tiles(heads(head_dim, group, value_bytes), 16, gpu)
+        assert found is not None
+        tokens, tiles = found
+        cuts = (tiles.chunk, tiles.min_split, tiles.max_splits)
+        assert cuts == (decodes.chunk, decodes.min_split, decodes.max_splits)
+        if gpu is not ADA:
+            assert (tokens, tiles.num_stages) == (min(16, max(1, 64 // group)), 3)
+
+
+def test_a_row_that_does_not_fit_has_no_tiles() -> None:
+    assert verify_tiles(heads(256, 64, 4), 2, ADA) is None
+    assert verify_tiles(heads(256, 64, 4), 2, HOPPER) is not None
+    assert verify_tiles(heads(256, 4, 4), 16, ADA) is not None
