@@ -154,7 +154,7 @@ def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
     has_spare_cores: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Elsewhere one mask of each step tells when they are no longer rare."""
-    engine, asked = forcing_engine(), list[MaskedRow]()
+    engine, forces = forcing_engine(), list[bool]()
     masking = engine.masking
     masking.has_spare_cores, masking._forced.value = has_spare_cores, 0.0
     masking.waits = replace(AT_ONCE, least_forced=0.02)
@@ -162,7 +162,7 @@ def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
     begin = maker.begin
 
     def notes(rows: list[MaskedRow]) -> None:
-        asked.extend(rows)
+        forces.extend(row.most_forced > 0 for row in rows if row.new)
         begin(rows)
 
     monkeypatch.setattr(maker, "begin", notes)
@@ -172,7 +172,6 @@ def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
     expected, _ = answers(plain_engine(), bodies)
     found, _ = answers(engine, bodies)
     assert [done.tokens for done in found] == [done.tokens for done in expected]
-    forces = [row.most_forced > 0 for row in asked if row.new]
     assert forces[:4] == [has_spare_cores] * 4
     assert any(forces) and masking._forced.value > 0.0
 
