@@ -1,4 +1,5 @@
-"""Random adapters as PEFT saves them, and what they add to a checkpoint's matrices."""
+"""Random adapters as PEFT saves them, as ranks are told of them, and what they add to a
+checkpoint's matrices."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from cluster.models.adapters.files import read_adapter
 from cluster.models.adapters.targets import adapter_targets
 from cluster.models.card import DecoderConfig
+from engine.model.adapters.words import StageAdapter
 
 EVERYWHERE = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -62,6 +65,19 @@ def save_adapter(
     }
     (folder / "adapter_config.json").write_text(json.dumps(told))
     return folder
+
+
+def word_of(folder: Path, config: DecoderConfig, *, slot: int, start: int) -> StageAdapter:
+    """That ranks are to read it, as it is now."""
+    files = read_adapter(folder.parent, folder, config)
+    return StageAdapter(
+        root=str(folder.parent),
+        folder=str(folder),
+        digest=files.digest,
+        slot=slot,
+        start=start,
+        lora_rank=files.lora_rank,
+    )
 
 
 def merge(

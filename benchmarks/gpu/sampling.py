@@ -1,4 +1,4 @@
-"""Sampling, and whole KV blocks, on a GPU, beside the bytes that they touch once.
+"""Sampling, masks, and whole KV blocks, on a GPU, beside the bytes that they touch once.
 
 A sampler has to see its logits: one reading is the floor. It reads them two to four times, from
 the L2 cache where they fit; there is no goal but to stay far below a decode step.
@@ -12,9 +12,11 @@ import torch
 
 from benchmarks.gpu.timing import GpuFloor, Work, gpu_row, num_copies, seconds_per_work
 from benchmarks.report import Row
+from kernels.reference.mask_logits import num_words
 from kernels.reference.sample import Draws
 from kernels.triton.block_copy import block_copy
 from kernels.triton.block_digest import block_digest
+from kernels.triton.mask_logits import ban
 from kernels.triton.sample import sample
 
 VOCAB_SIZE = 128_256
@@ -33,12 +35,24 @@ def rows(floor: GpuFloor) -> list[Row]:
             seconds = seconds_per_work([work_of(logits, draws)])
             least = logits.nbytes / floor.copy_bytes_per_s
             table.append(gpu_row(f"sample, {name}, {num_rows} rows", seconds, least))
+        num_bytes, work = masked(logits)
+        seconds = seconds_per_work([work])
+        least = num_bytes / floor.copy_bytes_per_s
+        table.append(gpu_row(f"mask_logits, {num_rows} rows", seconds, least))
     return [*table, *block_rows(floor)]
 
 
 def work_of(logits: torch.Tensor, draws: Draws) -> Work:
     """One batch."""
     return lambda: sample(logits, draws)
+
+
+def masked(logits: torch.Tensor) -> tuple[int, Work]:
+    """Bytes that are touched, and masks on the device by which no token of any row may come."""
+    num_rows, vocab_size = logits.shape
+    rows = torch.arange(num_rows, device=logits.device)
+    words = torch.zeros(num_rows, num_words(vocab_size), dtype=torch.int32, device=logits.device)
+    return words.nbytes + logits.nbytes, lambda: ban(logits, rows, words)
 
 
 def draws_of_kinds(num_rows: int, device: torch.device) -> dict[str, Draws]:

@@ -2,9 +2,9 @@
 
 Triton compiles a kernel for each of its variants when one is first launched: up to three seconds in
 somebody's step. Which variants there are depends on numbers of tokens and sequences, on what is
-sampled, and on whether rows have adapters or prompts are pooled; each is run here once. Keys and
-values go to a block that nobody reads. How many rows the others send to a rank's experts depends on
-what they choose: each rank runs its own for that.
+sampled, and on whether rows have adapters or masks, or prompts are pooled; each is run here once.
+Keys and values go to a block that nobody reads. How many rows the others send to a rank's experts
+depends on what they choose: each rank runs its own for that.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from engine.model.ragged_batch import RaggedBatch
 from engine.runner.model_runner import LaunchingRunner, ModelRunner
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
+from kernels.dispatch.mask_logits import mask_logits
+from kernels.reference.mask_logits import num_words
 from kernels.triton.expert_tiles import pair_counts
 
 
@@ -163,7 +165,8 @@ def _batch(num_decodes: int, num_tokens: int, limits: WarmUpLimits) -> RaggedBat
 
 
 def _sample(runner: ModelRunner, limits: WarmUpLimits) -> None:
-    """Every way to sample, for one row and for many: by launches where the runner has them."""
+    """Every way to sample, for one row and for many: by launches where the runner has them. A mask
+    as answers in a grammar have one."""
     ways = (
         SamplingParams(max_tokens=1, temperature=0.0),
         SamplingParams(max_tokens=1, temperature=1.0, seed=0),
@@ -175,8 +178,11 @@ def _sample(runner: ModelRunner, limits: WarmUpLimits) -> None:
             runner.launch(_batch(count, 0, limits), rows, [None] * count)
         else:
             draw_on_device(runner.forward(_batch(count, 0, limits)), rows)
+    logits = runner.forward(_batch(1, 0, limits))[:1]
     if limits.max_drawn_rows > limits.max_num_seqs:
-        _sample_many(runner.forward(_batch(1, 0, limits))[:1], limits, ways)
+        _sample_many(logits, limits, ways)
+    none_may_come = torch.zeros(num_words(logits.shape[1]), dtype=torch.int32)
+    mask_logits(logits, [0], [none_may_come])
 
 
 def _sample_many(

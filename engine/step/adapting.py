@@ -223,6 +223,7 @@ class Adapting:
             digest=digest,
             slot=slot,
             start=place.start,
+            lora_rank=command.lora_rank,
         )
         self._adapters.follow(word)
         return True

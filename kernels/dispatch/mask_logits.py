@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import torch
 
 from kernels.cpu.mask_logits import mask_logits as cpu_mask
-from kernels.reference.mask_logits import mask_logits as reference_mask
 
 
 def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
-    """In place; masks are on the host."""
-    if logits.is_cpu:
-        cpu_mask(logits, rows, masks)
+    """In place; masks are on the host. On a GPU it does not wait for the device."""
+    if logits.is_cuda:
+        from kernels.triton.mask_logits import mask_logits as triton_mask
+
+        triton_mask(logits, rows, masks)
     else:
-        reference_mask(logits, rows, masks)
+        cpu_mask(logits, rows, masks)

@@ -53,11 +53,11 @@ def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch
     check_masks(logits, rows, masks)
     if not rows:
         return
-    words = _sent(torch.stack(list(masks)), logits.device)  # [num_rows, num_words]
-    index = _sent(torch.tensor(list(rows)), logits.device)  # [num_rows]
+    words = sent(torch.stack(list(masks)), logits.device)  # [num_rows, num_words]
+    index = sent(torch.tensor(list(rows)), logits.device)  # [num_rows]
     octets = words.view(torch.uint8)  # [num_rows, 4 * num_words], the lowest bits first
     of_bit = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8)
-    of_bit = _sent(of_bit, logits.device)  # [8]
+    of_bit = sent(of_bit, logits.device)  # [8]
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         some = slice(start, start + _ROWS_AT_ONCE)
         own = index[some]
@@ -66,7 +66,7 @@ def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch
         logits[own] = logits[own].masked_fill_(is_banned, -torch.inf)
 
 
-def _sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Without waiting for what a GPU is still at."""
+def sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy for the current stream's work, without waiting for what a GPU is still at."""
     pinned = values.pin_memory() if device.type == "cuda" else values
     return pinned.to(device, non_blocking=True)

@@ -49,6 +49,14 @@ def test_every_kind_of_request_is_sampled() -> None:
         assert all(0 <= token_id < 500 for token_id in ids.tolist())
 
 
+def test_all_tokens_of_a_benchmarked_mask_are_banned() -> None:
+    logits = torch.randn(2, 500)
+    num_bytes, work = sampling.masked(logits)
+    work()
+    assert num_bytes == 2 * (500 + 16) * 4
+    assert logits.isneginf().all()
+
+
 def test_adapters_are_added_to_the_rows_of_their_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapters, "HIDDEN", 32)
     monkeypatch.setattr(adapters, "WIDTHS", (32, 16))

@@ -29,6 +29,7 @@ from tests.cluster.child_programs import (
     SERVES_UNTIL_SIGTERM,
     STARTS_ANOTHER,
 )
+from tests.worker.test_draft_card import WORDS, model_in
 
 DIES_WITH_PARENT = (
     "from cluster.process.parent_death import die_with_parent; die_with_parent();"
@@ -218,6 +219,37 @@ def test_a_model_that_does_not_exist_is_told_before_any_process_starts(tmp_path:
     done = cli(*words, "--log-dir", str(tmp_path))
     assert done.returncode == 2
     assert "none.gguf" in done.stderr and "ready" not in done.stderr
+
+
+def serve_with(draft: Path, tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    home = clean_environ(SPLITSERVE_HOME=str(tmp_path / "home"))
+    named = ["serve", *words, "--speculation", str(draft), "--log-dir", str(tmp_path / "logs")]
+    return cli(*named, "--port", "0", "--grpc-port", "0", environ=home)
+
+
+def test_what_is_no_draft_model_is_told_before_anything_is_fetched_or_started(
+    tmp_path: Path,
+) -> None:
+    done = serve_with(tmp_path / "typo", tmp_path)
+    assert done.returncode == 2
+    assert "speculation is none of auto, off, ngram, heads, and no model" in done.stderr
+    assert "typo" in done.stderr and not (tmp_path / "home" / "models").exists()
+    assert not list((tmp_path / "logs").glob("*.log"))
+
+
+@pytest.mark.parametrize("draft", ["nothing", "other tokens"])
+def test_a_folder_that_cannot_guess_for_the_model_is_told_before_any_process_starts(
+    draft: str, tmp_path: Path
+) -> None:
+    target, folder = model_in(tmp_path / "target", WORDS), tmp_path / "draft"
+    if draft == "nothing":
+        folder.mkdir()
+    else:
+        model_in(folder, WORDS[::-1])
+    done = serve_with(folder, tmp_path, str(target))
+    assert done.returncode == 2, done.stderr
+    assert "speculation by " in done.stderr and "cannot be had" in done.stderr
+    assert not list((tmp_path / "logs").glob("*.log"))
 
 
 def test_a_folder_of_adapters_that_is_not_there_is_said_before_anything_is_started(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernels.triton import (
     block_copy,
     block_digest,
+    mask_logits,
     sample_candidates,
     sample_draw,
     sample_maxima,
@@ -53,6 +54,13 @@ SAMPLING = [
             num_warps=8,
         )
         for has_limits in (True, False)
+    ),
+    Case(
+        name="mask_logits",
+        kernel=mask_logits.ban_tokens,
+        constants={},
+        pointers={"logits": F32, "rows": I64, "words": I32},
+        num_warps=8,
     ),
     Case(
         name="block_copy",

@@ -35,6 +35,7 @@ from engine.model import decoder as decoder_module
 from engine.model.adapters.bank import AdapterRoom
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
+from engine.runner import warm_up as warm_up_module
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.draft_shapes import MOST_ROWS, DraftShapes
 from engine.runner.model_runner import DecoderRunner, LaunchingRunner, ModelRunner
@@ -43,6 +44,8 @@ from engine.runner.warm_up import WarmUpLimits, warm_up, warm_up_experts
 from engine.sampling import device_draw
 from engine.sampling.logits import SamplingRow
 from kernels.dispatch.kernel_sets import triton_set
+from kernels.reference.mask_logits import num_words
+from kernels.triton.mask_logits import mask_logits as triton_mask
 from kernels.triton.sample import sample as triton_sample
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.layers.test_latent_families import LATENT
@@ -157,6 +160,13 @@ class Steps:
         ]
 
 
+def mask_some(logits: torch.Tensor, steps: Steps) -> None:
+    """Rows of answers that follow a grammar."""
+    masked = [row for row in range(len(logits)) if steps.chance.random() < 0.5]
+    mask = torch.zeros(num_words(logits.shape[1]), dtype=torch.int32)
+    triton_mask(logits, masked, [mask] * len(masked))
+
+
 def steps_of_kinds(runner: ModelRunner, steps: Steps, family: Family) -> None:
     """In which rows have an adapter, or prompts are pooled; and both."""
     for _ in range(NUM_STEPS // 2):
@@ -188,7 +198,7 @@ def serve(runner: ModelRunner, steps: Steps, max_seqs: int, num_steps: int) -> N
             logits = runner.forward(steps.batch(count, 0))
             device_draw.draw_on_device(logits, steps.rows(count))
         elif kind == 1:
-            runner.forward(steps.batch(count, 0))
+            mask_some(runner.forward(steps.batch(count, 0)), steps)
         else:
             runner.forward(steps.batch(count * (kind - 2), steps.chance.randint(1, 4)))
 
@@ -234,6 +244,7 @@ def tell(folder: Path, name: str) -> None:
     note_compiles(noted)
     decoder_module.kernels_for = lambda *_: triton_set()
     device_draw.sample = triton_sample
+    warm_up_module.mask_logits = triton_mask
     changes = {"vocab_size": VOCAB, "max_position_embeddings": MAX_CONTEXT, **family.changes}
     card = saved_card(random_model(family.architecture, **changes), folder)
     homes = BlockHomes(family.num_homes, NUM_BLOCKS // family.num_homes)
@@ -262,6 +273,7 @@ def verify(runner: ModelRunner, steps: Steps, *, has_adapters: bool) -> None:
         if has_adapters and index % 2:
             batch = replace(batch, adapters=torch.ones_like(batch.token_ids, dtype=torch.int32))
         logits = runner.forward(batch)
+        mask_some(logits, steps)
         device_draw.draw_on_device(logits, steps.rows(len(logits)))
 
 

@@ -15,6 +15,8 @@ RANKS = (8, 16, 3, 1, 300)
 """Of the adapters in slots 1, 2, ...; slot 0 is nobody's. The last is larger than any that a fleet
 takes: what is laid aside for a row goes by the site, not by a number of the kernel's own."""
 SHAPES = [(96, (96, 32, 32)), (64, (100,)), (40, (24, 24))]
+MODEL_SHAPES = [(4096, (4096, 1024, 1024)), (14336, (4096,)), (896, (4864, 4864))]
+"""Llama 3 8B's attention and feed-forward; Qwen 2.5 0.5B's, which are no multiples of a tile."""
 SLOTS = {
     "one row": [2],
     "decodes": [1, 0, 2, 1, 3, 0, 5, 2, 1, 4, 4, 0],
@@ -113,10 +115,28 @@ def test_rows_of_another_width_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("inputs", "widths"), SHAPES)
 @pytest.mark.parametrize("slots", SLOTS)
-def test_tritons_versions_are_that_of_the_reference(slots: str, place: Place) -> None:
+def test_tritons_versions_are_that_of_the_reference(
+    slots: str, inputs: int, widths: tuple[int, ...], place: Place
+) -> None:
+    check_triton(slots, inputs, widths, place)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("inputs", "widths"), MODEL_SHAPES)
+@pytest.mark.parametrize("slots", SLOTS)
+def test_on_a_gpu_they_are_so_in_the_sizes_of_models(
+    slots: str, inputs: int, widths: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """For which the interpreter would take minutes. Never run yet."""
+    check_triton(slots, inputs, widths, ("cuda", dtype))
+
+
+def check_triton(slots: str, inputs: int, widths: tuple[int, ...], place: Place) -> None:
     device, dtype = place
-    inputs, widths = SHAPES[0]
     x, out, of_rows, longest = rows_of(slots, inputs, widths, dtype)
     given, expected, before = site(inputs, widths, dtype), out.clone(), out.clone()
     REFERENCE.add_adapters(x, expected, of_rows, given, longest)

@@ -13,6 +13,7 @@ import pytest
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError, PairingMismatch
 from cluster.identity import Role, WorkerKey
+from cluster.models import draft_source
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.models.heads.card import HeadsCard
@@ -83,8 +84,8 @@ def test_where_nobody_decodes_a_whole_model_is_neither_fetched_nor_digested(
     def fetched(*_: Any) -> Any:
         raise AssertionError("the weights would be fetched, or read")
 
-    for name in ("find_text_card", "find_card"):
-        monkeypatch.setattr(draft_card, name, fetched)
+    monkeypatch.setattr(draft_card, "find_text_card", fetched)
+    monkeypatch.setattr(draft_source, "find_card", fetched)
     speculation = str(folder) if source == "folder" else source
     assert found(speculation, folder, Role.PREFILL) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,8 +19,24 @@ _PREFIX: Final = "base_model.model."
 _DOWN: Final = ".lora_A.weight"
 _UP: Final = ".lora_B.weight"
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-MAX_HEADER_BYTES: Final = 4 << 20
-"""Ten times what adapters of the largest models have: nothing else runs while it is parsed."""
+_VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterTensor:
+    """As a header tells of it."""
+
+    dtype: str
+    """As torch names it."""
+    shape: tuple[int, ...]
+    begin: int
+    """Its first byte behind the header, and the one behind its last."""
+    end: int
+
+    @property
+    def num_bytes(self) -> int:
+        """That its values take."""
+        return math.prod(self.shape) * _VALUE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +57,23 @@ class AdaptedModule:
         return f"{_PREFIX}{module}{_UP}"
 
 
-def header_of(weights: bytes, where: str) -> dict[str, tuple[int, ...]]:
-    """Shapes by name, of a file that was read whole. Raises AdapterRefused."""
+def tensors_of(header: bytes, data_bytes: int, where: str) -> dict[str, AdapterTensor]:
+    """By name; `data_bytes` are behind the header. Raises AdapterRefused."""
     try:
-        return _shapes(weights, where)
+        values = parse_json_object(header, where)
+        sections = Fields(values, where)
+        return {
+            name: _tensor_of(sections.section(name), data_bytes)
+            for name in values
+            if name != "__metadata__"
+        }
     except (BadCheckpoint, UnsupportedModel) as error:
         raise AdapterRefused(error.message) from error
+
+
+def largest_rank(modules: Mapping[str, AdaptedModule]) -> int:
+    """LoRA ranks that an adapter takes of the stacks."""
+    return max(module.rank for module in modules.values())
 
 
 def adapted_modules(
@@ -109,15 +137,6 @@ def _check_targets(found: Mapping[str, AdaptedModule], settings: AdapterSettings
             )
 
 
-def _shapes(weights: bytes, where: str) -> dict[str, tuple[int, ...]]:
-    header_bytes = int.from_bytes(weights[:8], "little")
-    if len(weights) < 8 or header_bytes > min(len(weights) - 8, MAX_HEADER_BYTES):
-        raise BadCheckpoint(f"{where} is truncated or damaged: {len(weights):,} bytes")
-    header = parse_json_object(weights[8 : 8 + header_bytes], where)
-    data_bytes, shapes = len(weights) - 8 - header_bytes, dict[str, tuple[int, ...]]()
-    for name in header:
-        if name != "__metadata__":
-            entry = Fields(header, where).section(name)
-            entry_of(entry, data_bytes, _DTYPES)
-            shapes[name] = tuple(entry.integers("shape"))
-    return shapes
+def _tensor_of(entry: Fields, data_bytes: int) -> AdapterTensor:
+    dtype, begin, end = entry_of(entry, data_bytes, _DTYPES)
+    return AdapterTensor(dtype=dtype, shape=tuple(entry.integers("shape")), begin=begin, end=end)

@@ -54,7 +54,8 @@ NO_ADAPTERS = LayerAdapters()
 
 
 class AdapterBank:
-    """Of one rank's part of a model. All but `write` is called between two steps."""
+    """Of one rank's part of a model. All but `write_down` and `write_up` is called between two
+    steps."""
 
     def __init__(
         self, split: ModelSplit, room: AdapterRoom, *, dtype: torch.dtype, device: torch.device
@@ -80,12 +81,18 @@ class AdapterBank:
         return self.num_bytes // self.room.num_lora_ranks
 
     @torch.inference_mode()
-    def write(self, module: str, start: int, down: torch.Tensor, up: torch.Tensor) -> None:
-        """Puts a module's part of an adapter, down [lora_rank, own inputs] and up [own outputs,
-        lora_rank] with its scale, to the LoRA ranks from `start` on, which are nobody's."""
-        part, run = self._parts[module], slice(start, start + len(down))
-        part.down[run].copy_(down)
-        part.up[run].copy_(up.T)
+    def write_down(self, module: str, start: int, down: torch.Tensor) -> None:
+        """Puts some LoRA ranks of a module's part of an adapter, [lora_ranks, own inputs], to those
+        from `start` on, which are nobody's."""
+        self._parts[module].down[start : start + len(down)].copy_(down)
+
+    @torch.inference_mode()
+    def write_up(self, module: str, start: int, first: int, up: torch.Tensor) -> None:
+        """As `write_down`, of the outputs from the rank's own `first` on: [outputs, lora_rank],
+        with the module's scale, for the LoRA ranks from `start` on."""
+        num_outputs, lora_rank = up.shape
+        run = self._parts[module].up[start : start + lora_rank]
+        run[:, first : first + num_outputs].copy_(up.T)
 
     @torch.inference_mode()
     def place(self, slot: int, start: int, lora_ranks: Mapping[str, int]) -> None:

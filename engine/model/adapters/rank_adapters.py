@@ -13,7 +13,6 @@ import enum
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -26,10 +25,10 @@ from engine.model.adapters.reading import read_into
 from engine.model.adapters.words import AdapterWord, ClearAdapter, SettleAdapter, StageAdapter
 
 STALL_S: Final = 30.0
-"""Without a chunk of a file or a matrix: the reading has failed."""
+"""Without a chunk of a file: the reading has failed."""
 MAX_LEFT: Final = 4
 """Readings that were given up and have not ended: with so many none is begun. Each keeps a thread,
-and what it has read."""
+and a chunk of what it has read."""
 _LOG = structlog.get_logger()
 
 Agree = Callable[[int], int]
@@ -141,14 +140,7 @@ class _Reading:
     def _run(self) -> None:
         word = self.word
         try:
-            self.lora_ranks = read_into(
-                self._bank,
-                Path(word.root),
-                Path(word.folder),
-                digest=word.digest,
-                start=word.start,
-                permit=self._permit,
-            )
+            self.lora_ranks = read_into(self._bank, word, self._permit)
             self._is_read = True
         except SplitserveError as error:
             self.fail(error)

@@ -21,6 +21,8 @@ class StageAdapter(msgspec.Struct, frozen=True, tag=True):
     slot: int
     start: int
     """The first of its LoRA ranks in the stacks."""
+    lora_rank: int
+    """How many of them it was given."""
 
 
 class SettleAdapter(msgspec.Struct, frozen=True, tag=True):

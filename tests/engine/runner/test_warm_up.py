@@ -13,6 +13,7 @@ from engine.model.ragged_batch import RaggedBatch
 from engine.runner import warm_up as warm_up_module
 from engine.runner.warm_up import WarmUpLimits, longest_prompts, warm_up
 from engine.sampling.logits import SamplingRow
+from kernels.reference.mask_logits import check_masks
 
 VOCAB = 7
 
@@ -97,9 +98,16 @@ def test_a_group_on_gpus_runs_every_shape_and_every_way_to_sample(
         assert len(logits) == len(rows)
         drawn.append((len(rows), params.is_greedy, params.top_k > 0))
 
+    def mask(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+        check_masks(logits, rows, masks)
+        masked.extend(rows)
+
+    masked: list[int] = []
     monkeypatch.setattr(warm_up_module, "draw_on_device", draw)
+    monkeypatch.setattr(warm_up_module, "mask_logits", mask)
     runner = NotedRunner()
     warm_up(runner, limits(compiles=True), lambda phase, fraction: None)
+    assert masked == [0]
     assert {(decodes, 0) for decodes in (1, 2, 4, 5)} <= {(d, t - d) for d, t in runner.shapes}
     assert {(0, tokens) for tokens in (1, 2, 4, 8, 12)} <= set(runner.shapes)
     ways = {(True, False), (False, False), (False, True)}

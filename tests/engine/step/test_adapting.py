@@ -31,6 +31,7 @@ class ScriptedRanks:
             case StageAdapter():
                 assert self.staged is None, "one at a time"
                 assert word.slot not in self.placed and word.slot != 0
+                assert 0 < word.lora_rank <= self.room.num_lora_ranks - word.start
                 self.staged = word
             case SettleAdapter():
                 staged = self.staged

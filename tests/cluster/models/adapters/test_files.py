@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ import torch
 from safetensors.torch import save_file
 
 from cluster.errors import AdapterRefused, AdapterUnread
+from cluster.models.adapters import plain_file, tensor_file
 from cluster.models.adapters.files import adapter_folder, read_adapter
 from cluster.models.adapters.settings import read_settings
 from cluster.models.adapters.shelf_scan import scan
 from cluster.models.adapters.targets import adapter_targets, values_per_lora_rank
-from cluster.models.adapters.tensors import MAX_HEADER_BYTES
+from cluster.models.adapters.tensor_file import MAX_HEADER_BYTES
 from cluster.models.card import DecoderConfig, LatentConfig, MixtureConfig
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
@@ -212,6 +215,76 @@ def test_a_damaged_file_is_refused(cut: int, tmp_path: Path) -> None:
     weights = folder / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:cut])
     refused(tmp_path, folder)
+
+
+def test_of_a_file_that_is_read_a_chunk_is_in_memory_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CONFIG, hidden_size=1024, intermediate_size=1024)
+    folder = save_adapter(tmp_path / "a", config, rank=64)
+    size = (folder / "adapter_model.safetensors").stat().st_size
+    whole = read_adapter(tmp_path, folder, config)
+    for module in (plain_file, tensor_file):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 1 << 16)
+    tracemalloc.start()
+    try:
+        assert read_adapter(tmp_path, folder, config) == whole
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < size / 8
+
+
+def test_a_digest_is_of_all_bytes_of_the_file_behind_the_settings(tmp_path: Path) -> None:
+    """So that workers of other versions of the program know the adapter by the same one."""
+    files = read_adapter(tmp_path, save_adapter(tmp_path / "a", CONFIG), CONFIG)
+    told = files.settings.canonical
+    weights = (tmp_path / "a" / "adapter_model.safetensors").read_bytes()
+    expected = hashlib.sha256(len(told).to_bytes(8, "little") + told + weights).hexdigest()
+    assert files.digest == expected[: len(files.digest)]
+
+
+@pytest.mark.parametrize("change", ["a gap", "too long", "too short", "twice", "more behind"])
+def test_tensors_that_do_not_follow_each_other_to_the_end_of_the_file_are_refused(
+    change: str, tmp_path: Path
+) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG)
+    path = folder / "adapter_model.safetensors"
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header, data = json.loads(raw[8 : 8 + length]), raw[8 + length :]
+    first, second = sorted(entry["data_offsets"] for entry in header.values())[:2]
+    spans = {
+        "a gap": (second, 0, 4),
+        "too long": (second, 1, 4),
+        "too short": (first, 1, -4),
+        "twice": (second, 0, first[0] - second[0]),
+    }
+    if change == "more behind":
+        data += b"more"
+    else:
+        span, at, by = spans[change]
+        span[at] += by
+    changed = json.dumps(header).encode()
+    path.write_bytes(len(changed).to_bytes(8, "little") + changed + data)
+    assert "truncated or damaged" in refused(tmp_path, folder)
+
+
+@pytest.mark.parametrize("change", ["shorter", "longer"])
+def test_a_file_that_changes_its_size_while_it_is_read_may_be_read_another_time(
+    change: str, tmp_path: Path
+) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG)
+    path = folder / "adapter_model.safetensors"
+    size, chunks = path.stat().st_size, iter(range(1000))
+
+    def progressed() -> None:
+        if next(chunks) == 4:  # settings, length and header, the first rows
+            os.truncate(path, size + (7 if change == "longer" else -7))
+
+    said = "has become shorter" if change == "shorter" else "grows while it is read"
+    with pytest.raises(AdapterUnread, match=f"a/adapter_model.safetensors {said}"):
+        read_adapter(tmp_path, folder, CONFIG, progressed=progressed)
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"{", b'{"r": 8}', b"[" * 100_000])

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import engine.model.decoder
-from cluster.models.adapters.files import read_adapter
 from cluster.models.card import ModelCard
 from cluster.sharding import Rank
 from engine.contract.weight_format import WeightFormat
@@ -20,7 +19,7 @@ from engine.model.adapters.reading import read_into
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.rank_place import RankPlace
-from tests.adapter_files import merge, random_tensors, save_adapter
+from tests.adapter_files import merge, random_tensors, save_adapter, word_of
 from tests.engine.model.rank_decoders import rank_split
 from tests.engine.model.tiny_llama import (
     BLOCK_SIZE,
@@ -89,8 +88,7 @@ def place_all(decoder: Decoder, folders: dict[int, Path]) -> Decoder:
     bank = decoder.bank
     assert bank is not None
     for slot, folder in folders.items():
-        digest = read_adapter(folder.parent, folder, bank.config).digest
-        ranks = read_into(bank, folder.parent, folder, digest=digest, start=STARTS[slot])
+        ranks = read_into(bank, word_of(folder, bank.config, slot=slot, start=STARTS[slot]))
         bank.place(slot, STARTS[slot], ranks)
     return decoder
 

@@ -11,12 +11,12 @@ import transformers
 from peft import LoraConfig, get_peft_model
 
 import engine.model.decoder
-from cluster.models.adapters.files import read_adapter
 from cluster.models.card import ModelCard
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.adapters.bank import AdapterRoom
 from engine.model.adapters.reading import read_into
 from engine.model.decoder import Decoder
+from tests.adapter_files import word_of
 from tests.engine.model.tiny_llama import (
     BLOCK_SIZE,
     ragged_batch,
@@ -103,8 +103,7 @@ def test_logits_are_those_of_the_weights_that_peft_merged(
     bank = decoder.bank
     assert bank is not None
     for slot, folder in made.folders.items():
-        digest = read_adapter(folder.parent, folder, bank.config).digest
-        ranks = read_into(bank, folder.parent, folder, digest=digest, start=STARTS[slot])
+        ranks = read_into(bank, word_of(folder, bank.config, slot=slot, start=STARTS[slot]))
         bank.place(slot, STARTS[slot], ranks)
     logits = logits_of_one_batch(decoder)
     torch.testing.assert_close(logits, made.logits, **CLOSE)

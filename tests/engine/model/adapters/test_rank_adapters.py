@@ -12,14 +12,18 @@ import torch
 import engine.model.adapters.reading as reading
 from cluster.adapter import MAX_LORA_RANK
 from cluster.errors import AdapterRefused
-from cluster.models.adapters.files import Progressed, read_adapter
+from cluster.models.adapters import tensor_file
+from cluster.models.adapters.files import open_adapter, read_adapter
+from cluster.models.adapters.plain_file import Progressed
 from cluster.models.adapters.targets import QKV, site_modules
 from cluster.models.model_split import ModelSplit
+from cluster.sharding import Rank
 from engine.model.adapters.bank import AdapterBank, AdapterRoom
 from engine.model.adapters.permit import Permit
 from engine.model.adapters.rank_adapters import MAX_LEFT, STALL_S, RankAdapters, Staged
-from engine.model.adapters.words import SettleAdapter, StageAdapter
-from tests.adapter_files import save_adapter
+from engine.model.adapters.reading import read_into
+from engine.model.adapters.words import SettleAdapter
+from tests.adapter_files import save_adapter, word_of
 from tests.cluster.models.adapters.test_files import CONFIG
 
 LIMIT_S = 20.0
@@ -37,13 +41,13 @@ class SlowFiles:
         self.let_go = threading.Event()
         self.begun = threading.Semaphore(0)
         self.threads: list[threading.Thread] = []
-        monkeypatch.setattr(reading, "read_adapter", self.read)
+        monkeypatch.setattr(reading, "open_adapter", self.open)
 
-    def read(self, *args: Any, progressed: Progressed) -> Any:
+    def open(self, *args: Any, progressed: Progressed) -> Any:
         self.threads.append(threading.current_thread())
         self.begun.release()
         assert self.let_go.wait(LIMIT_S)
-        return read_adapter(*args, progressed=progressed)
+        return open_adapter(*args, progressed=progressed)
 
     def end(self) -> None:
         self.let_go.set()
@@ -58,7 +62,7 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.now_s = 0.0
         self.root, self.folder = root, save_adapter(root / "a", CONFIG)
-        self.digest = read_adapter(root, self.folder, CONFIG).digest
+        self.word = word_of(self.folder, CONFIG, slot=1, start=4)
         room = AdapterRoom(num_lora_ranks=16, num_slots=3)
         split = ModelSplit(config=CONFIG)
         self.bank = AdapterBank(split, room, dtype=torch.float32, device=torch.device("cpu"))
@@ -68,18 +72,8 @@ class Bench:
     def agree(self, number: int) -> int:
         return min(number, self.least)
 
-    def stage(self, **changes: Any) -> None:
-        word = StageAdapter(
-            **{
-                "root": str(self.root),
-                "folder": str(self.folder),
-                "digest": self.digest,
-                "slot": 1,
-                "start": 4,
-                **changes,
-            }
-        )
-        assert self.rank.follow(word) is Staged.READING
+    def stage(self) -> None:
+        assert self.rank.follow(self.word) is Staged.READING
 
     def settle(self) -> Staged:
         return self.rank.follow(SettleAdapter())
@@ -184,6 +178,74 @@ def test_a_reading_that_was_given_up_ends_at_its_next_chunk(tmp_path: Path) -> N
 def test_numbers_that_are_not_finite_are_refused_by_name(alpha: float, tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     save_adapter(bench.folder, CONFIG, alpha=alpha)
-    bench.stage(digest=read_adapter(tmp_path, bench.folder, CONFIG).digest)
+    bench.word = word_of(bench.folder, CONFIG, slot=1, start=4)
+    bench.stage()
     assert bench.settled() is Staged.FAILED
     assert "model.layers.0.mlp.down_proj have values that are not finite" in said(bench.rank)
+
+
+@pytest.mark.parametrize("lora_rank", [8, 12], ids=["of the same rank", "of more ranks"])
+def test_files_that_have_changed_are_not_placed_and_touch_no_other_adapters_ranks(
+    lora_rank: int, bench: Bench
+) -> None:
+    """Those from 12 on may be somebody's."""
+    save_adapter(bench.folder, CONFIG, rank=lora_rank, seed=5)
+    bench.stage()
+    assert bench.settled() is Staged.FAILED
+    assert "the files in a have changed since" in said(bench.rank)
+    for layer in bench.bank.layers:
+        assert layer.qkv is not None and not layer.qkv.starts.any()
+        assert not any(bool(part.down[12:].any() or part.up[12:].any()) for part in layer.qkv.parts)
+
+
+class NotingBank(AdapterBank):
+    """Of a rank; it knows how many values it was given at once."""
+
+    def __init__(self, rank: Rank) -> None:
+        split = ModelSplit(config=CONFIG, rank=rank)
+        room = AdapterRoom(num_lora_ranks=40, num_slots=3)
+        super().__init__(split, room, dtype=torch.float32, device=torch.device("cpu"))
+        self.given: list[int] = []
+
+    def write_down(self, module: str, start: int, down: torch.Tensor) -> None:
+        self.given.append(down.numel())
+        super().write_down(module, start, down)
+
+    def write_up(self, module: str, start: int, first: int, up: torch.Tensor) -> None:
+        self.given.append(up.numel())
+        super().write_up(module, start, first, up)
+
+    @property
+    def stacks(self) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for layer in self.layers:
+            for site in (layer.qkv, layer.output, layer.gate_up, layer.down):
+                assert site is not None
+                found += [stack for part in site.parts for stack in (part.down, part.up)]
+        return found
+
+
+LONGEST_ROW = CONFIG.num_heads * CONFIG.head_dim
+"""Values, of what goes into the matrix behind attention."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rank", [Rank(0, 1), Rank(0, 2), Rank(1, 2)], ids=str)
+@pytest.mark.parametrize("chunk_bytes", [1, 3000])
+def test_a_rank_has_the_same_part_of_a_file_that_it_has_a_chunk_of_at_a_time(
+    chunk_bytes: int,
+    rank: Rank,
+    dtype: torch.dtype,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG, rank=32, dtype=dtype)
+    word = word_of(folder, CONFIG, slot=1, start=4)
+    whole, ours = NotingBank(rank), NotingBank(rank)
+    read_into(whole, word)
+    monkeypatch.setattr(tensor_file, "CHUNK_BYTES", chunk_bytes)
+    assert set(read_into(ours, word).values()) == {32}
+    assert all(torch.equal(*pair) for pair in zip(ours.stacks, whole.stacks, strict=True))
+    assert all(bool(stack[4:36].all()) for stack in ours.stacks)  # none is left out
+    assert max(ours.given) * dtype.itemsize <= max(chunk_bytes, LONGEST_ROW * dtype.itemsize)
+    assert max(whole.given) > max(ours.given)
