@@ -286,8 +286,8 @@ def _telling(publisher: KvEventPublisher, metrics: WorkerMetrics) -> Callable[[F
             metrics.engine_load(frame.load)
         if frame.experts is not None:
             metrics.experts_are(frame.experts)
-        if frame.drafts is not None:
-            metrics.drafts_were(frame.drafts)
+        if frame.draft_numbers is not None:
+            metrics.drafts_were(frame.draft_numbers)
         if frame.rank_waits:
             metrics.rank_waits(frame.rank_waits)
         if frame.kv_transport:

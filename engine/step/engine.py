@@ -31,8 +31,8 @@ from engine.step.draft_meter import DraftMeter
 from engine.step.drafting.draft import MakeGuesser
 from engine.step.inspection import Inspector
 from engine.step.launches import Launches
+from engine.step.mask_cores import masking_of
 from engine.step.mask_rows import look_at_compiling
-from engine.step.masking import Masking
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.prompt_pooling import PromptPooling
@@ -55,7 +55,7 @@ _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODI
 class Engine:
     """The conductor. Every call from one thread."""
 
-    is_compiling = False
+    has_work_soon = False
     """Grammars, masks of them, or adapters were not ready when the last step began: one soon may
     achieve something."""
     _is_stalled = True
@@ -94,8 +94,8 @@ class Engine:
         self._grammars = grammars
         bank = replica.adapters
         self.adapters = None if bank is None else Adapting(bank, clock=clock)
-        self.masking = Masking.of(self.table, replica, grammars)
-        self.masking.drafts = self._speculation is not None
+        seen, drafts = (self.table, replica, grammars), self._speculation is not None
+        self.masking = masking_of(*seen, clock=clock, looks_for_forced=drafts)
         self._planner = self._planner_of(options, self._speculation)
         self._token_choice = TokenChoice(
             replica, self.table, self._writer, masking=self.masking, clock=clock
@@ -140,7 +140,7 @@ class Engine:
         self._meter.begin(self._clock())
         if self.adapters is not None:
             self.adapters.turn()
-        self.is_compiling = self._look_for_compiling()
+        self.has_work_soon = self._look_for_work_soon()
         self._tidy()
         launches = self._launches
         if launches is not None and (launched := launches.in_flight) is not None:
@@ -165,7 +165,7 @@ class Engine:
         """Broken promises of pool, cache and table, in words; empty is good."""
         return self._inspector.check_invariants()
 
-    def _look_for_compiling(self) -> bool:
+    def _look_for_work_soon(self) -> bool:
         """Once a step. Raises EngineBroken where a grammar is compiled without end."""
         if self.adapters is not None and self.adapters.is_busy:
             return True
@@ -293,7 +293,7 @@ class Engine:
         self._writer.frame.cache = self.placement.cache.take_change()
         self._writer.frame.load = self.load.due(at_once=bool(self._writer.frame.ended))
         if self._writer.frame.load is not None:
-            self._writer.frame.drafts = self._verification.counts.take()
+            self._writer.frame.draft_numbers = self._verification.counts.take()
         self._writer.frame.places = self._queue.due()
         if self.adapters is not None:
             self._writer.frame.adapters = self.adapters.take_news()

@@ -48,10 +48,10 @@ class Verification:
         return last
 
     def take(
-        self, logits: torch.Tensor, spans: Ordered[Span], held: AbstractSet[Sequence] = frozenset()
+        self, logits: torch.Tensor, spans: Ordered[Span], late: AbstractSet[Sequence] = frozenset()
     ) -> int:
         """`logits` is float32 [num_logits, vocab_size], in the order of the spans' `logit_rows`.
-        `held`: get no token in this step, as their masks are not there.
+        `late`: get no token in this step, as their masks are not there.
 
         Returns how many tokens were given.
         """
@@ -59,7 +59,7 @@ class Verification:
         if self._table.num_searches:
             placed, num_searched = self._advance_searches(logits, placed)
         rows = [
-            [] if span.sequence in held else self._rows_of(span, first) for first, span in placed
+            [] if span.sequence in late else self._rows_of(span, first) for first, span in placed
         ]
         drawn = iter(self._token_choice.draw(logits, [row for group in rows for row in group]))
         drafts = list[VerifiedDraft]()

@@ -195,7 +195,7 @@ def test_what_became_of_drafts_is_told_with_the_request_and_in_the_frames() -> N
     engine.apply(Submit(body))
     while completion["a"].ended is None:
         frame = step(engine)
-        numbers += [] if frame.drafts is None else [frame.drafts]
+        numbers += [] if frame.draft_numbers is None else [frame.draft_numbers]
         collect(frame, completion)
     ended = completion["a"].ended
     assert ended.draft_tokens == ended.accepted_draft_tokens > 10
