@@ -35,13 +35,13 @@ from engine.step.mask_cores import masking_of
 from engine.step.mask_rows import look_at_compiling
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
+from engine.step.prices.draft_price import DraftPrice
 from engine.step.prompt_pooling import PromptPooling
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable, no_reads
 from engine.step.run_ahead import LaunchedStep, RunAhead
 from engine.step.speculation import Speculation, speculation_of
 from engine.step.step_planner import StepPlanner
-from engine.step.telling.draft_price import DraftPrice
 from engine.step.telling.frame_writer import FrameWriter
 from engine.step.telling.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
@@ -86,16 +86,17 @@ class Engine:
         batch_device = replica.batch_device or replica.kv.device
         self._batches = BatchBuilder(options.block_size_tokens, batch_device)
         self.table = RequestTable(clock, has_reads)
-        self._meter = LoadMeter(core_clock)
         self._writer = FrameWriter(self.table)
         made = speculation_of(replica, options, make_guesser, clock=clock)
         self._speculation, self.why_no_drafts = made
         """In words; None: sequences are drafted for."""
+        has_drafts = self._speculation is not None
+        self._meter = LoadMeter(core_clock, DraftPrice() if has_drafts else None)
         self._grammars = grammars
         bank = replica.adapters
         self.adapters = None if bank is None else Adapting(bank, clock=clock)
-        seen, drafts = (self.table, replica, grammars), self._speculation is not None
-        self.masking = masking_of(*seen, clock=clock, looks_for_forced=drafts)
+        masked = self.table, replica, grammars
+        self.masking = masking_of(*masked, clock=clock, looks_for_forced=has_drafts)
         self._planner = self._planner_of(options, self._speculation)
         self._token_choice = TokenChoice(
             replica, self.table, self._writer, masking=self.masking, clock=clock
@@ -208,8 +209,6 @@ class Engine:
         )
 
     def _planner_of(self, options: EngineOptions, speculation: Speculation | None) -> StepPlanner:
-        if speculation is not None:
-            self._meter.costs.drafts = DraftPrice()
         return StepPlanner(
             options,
             self.table,

@@ -26,13 +26,13 @@ from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, 
 from engine.step.planning.scheduler import schedule
 from engine.step.planning.step_cost import StepCost
 from engine.step.planning.urgency import due_ms
+from engine.step.prices.step_costs import StepCostMeter
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from engine.step.speculation import Speculation
 from engine.step.telling.frame_writer import FrameWriter
-from engine.step.telling.load_meter import StepCostMeter
 
 _Queued = tuple[float, SequenceKey, Request, Sequence]
 """When it is due, in ms; key; whose it is."""

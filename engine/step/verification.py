@@ -21,9 +21,10 @@ from cluster.generation import GeneratedToken
 from engine.sampling.logits import SamplingRow
 from engine.step.batch.step_work import Span
 from engine.step.placement import Placement
+from engine.step.prices.verified_rows import VerifiedDraft, VerifiedRows
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
-from engine.step.telling.draft_counts import DraftCounts, VerifiedDraft, VerifiedRows
+from engine.step.telling.draft_counts import DraftCounts
 from engine.step.token_choice import TokenChoice
 
 _Placed = tuple[int, Span]

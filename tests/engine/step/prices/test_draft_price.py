@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.contract.draft_numbers import DrafterKind
-from engine.step.telling.draft_counts import VerifiedDraft, VerifiedRows
-from engine.step.telling.draft_price import DraftPrice
+from engine.step.prices.draft_price import DraftPrice
+from engine.step.prices.verified_rows import VerifiedDraft, VerifiedRows
 from engine.step.telling.load_meter import LoadMeter
 
 
@@ -56,8 +56,7 @@ def test_a_step_that_lost_its_core_does_not_end_drafts_for_good() -> None:
 
 
 def test_a_step_with_drafts_counts_as_the_steps_that_it_saved() -> None:
-    meter = LoadMeter()
-    meter.costs.drafts = DraftPrice()
+    meter = LoadMeter(draft_price=DraftPrice())
     for start_s in (0.0, 1.0):
         meter.begin(start_s)
         meter.end(start_s + 0.010, has_work=True, chunks=(), num_decodes=2)
