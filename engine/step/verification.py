@@ -78,15 +78,13 @@ class Verification:
     ) -> tuple[list[_Placed], int]:
         """Beams have one row each, beside the drafts of others. Returns who is left, and how many
         of their rows could be used."""
-        own, others = list[_Placed](), list[_Placed]()
-        for first, span in placed:
-            request = self._table.get(span.sequence.request_id)
-            searches = request is not None and request.params.beams is not None
-            (own if searches else others).append((first, span))
-        for _, span in own:
+        own, others = self._table.searches_among([span.sequence for _, span in placed])
+        beams = [placed[index] for index in own]
+        for _, span in beams:
             self._placement.record(span.sequence, span.end)
-        rows, beams = [first for first, _ in own], [span.sequence for _, span in own]
-        return others, self._token_choice.advance(logits[rows], beams) if own else 0
+        rows, sequences = [first for first, _ in beams], [span.sequence for _, span in beams]
+        num_used = self._token_choice.advance_searches(logits[rows], sequences) if own else 0
+        return [placed[index] for index in others], num_used
 
     def _rows_of(self, span: Span, first: int) -> list[SamplingRow]:
         sequence = span.sequence
