@@ -153,9 +153,9 @@ class Replica:
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""
     draft: DraftModel | None = None
-    """What guesses coming tokens; None: no model does."""
+    """What guesses coming tokens, where it is a model; then `heads` is None."""
     heads: DraftHeads | None = None
-    """None: no head does."""
+    """... where it is a head; then `draft` is None."""
     draft_shapes: DraftShapes | None = None
     """Of steps with drafts that are recorded; None: such a step may have any shape."""
     why_no_drafts: str | None = None
