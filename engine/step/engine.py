@@ -32,7 +32,7 @@ from engine.step.drafting.draft import MakeGuesser
 from engine.step.inspection import Inspector
 from engine.step.launches import Launches
 from engine.step.mask_cores import masking_of
-from engine.step.mask_rows import look_at_compiling
+from engine.step.mask_waits import look_at_compiling
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.prices.draft_price import DraftPrice

@@ -25,8 +25,8 @@ from cluster.errors import SplitserveError
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.step.batch.step_work import Span
-from engine.step.mask_rows import MaskVigil, is_masked, row_of
-from engine.step.mask_waits import ForcedShare, MaskWaits
+from engine.step.mask_rows import is_masked, row_of
+from engine.step.mask_waits import ForcedShare, MaskVigil, MaskWaits
 from engine.step.mask_walks import late_walks, walk_has_failed, walk_of
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request

@@ -13,7 +13,7 @@ import msgspec
 
 from router.dispatch.journey import Journey
 from router.dispatch.stream import RoutedRequest
-from router.fleet.adapters import FleetAdapters
+from router.fleet.fleet_adapters import FleetAdapters
 from router.fleet.fleet import Fleet
 
 

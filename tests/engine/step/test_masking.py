@@ -14,8 +14,7 @@ from msgspec import structs
 from engine.contract.commands import Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
-from engine.step.mask_rows import STUCK_S
-from engine.step.mask_waits import MaskWaits
+from engine.step.mask_waits import STUCK_S, MaskWaits
 from engine.step.step_health import EngineBroken
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import request

@@ -17,7 +17,7 @@ import pytest
 import worker.adapters.shelf as worker_shelf
 from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters.files import AdapterFiles, adapter_folder, read_adapter
-from cluster.models.adapters.shelf_scan import Signature, scan, signature_of
+from worker.adapters.shelf_scan import Signature, scan, signature_of
 from cluster.models.card import DecoderConfig
 from cluster.process.background import Background, cancel, nothing_needed
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
