@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.deadline import Clock
 from engine.step.planning.plan import StepPlan
 from engine.step.speculation import Speculation
-from engine.step.telling.load_meter import LoadMeter
+from engine.step.meters.load_meter import LoadMeter
 from engine.step.verification import Verification
 
 

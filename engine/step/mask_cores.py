@@ -20,14 +20,22 @@ def masking_of(
     clock: Clock,
     looks_for_forced: bool,
 ) -> Masking:
-    """For grammars that are compiled there; None: there are none. See Masking; to be closed."""
+    """For grammars that are compiled there; None: there are none. See Masking; to be closed. The
+    clock may be asked by the threads of masks, too."""
     if grammars is None:
         return Masking(table, None, clock=clock)
     busy = TEAM.num_threads if replica.kv.device.type == "cpu" else 1
     spare, ends = available_cores() - busy, frozenset(replica.eos_token_ids)
+    maker = MaskMaker(
+        replica.vocab_size,
+        grammars.meter,
+        ends=ends,
+        clock=clock,
+        num_threads=max(1, spare),
+    )
     return Masking(
         table,
-        MaskMaker(replica.vocab_size, grammars.meter, ends=ends, num_threads=max(1, spare)),
+        maker,
         ends=ends,
         clock=clock,
         looks_for_forced=looks_for_forced,

@@ -34,7 +34,7 @@ from engine.step.planning.step_cost import StepCost
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
-from engine.step.prices.verified_rows import VerifiedRows
+from engine.step.meters.verified_rows import VerifiedRows
 
 MOST_DRAFTED_STEPS = 48
 """In a row: after them one without drafts, which tells what these are compared with."""

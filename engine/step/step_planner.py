@@ -26,7 +26,7 @@ from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, 
 from engine.step.planning.scheduler import schedule
 from engine.step.planning.step_cost import StepCost
 from engine.step.planning.urgency import due_ms
-from engine.step.prices.step_costs import StepCostMeter
+from engine.step.meters.load_meter import StepCostMeter
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence

@@ -119,8 +119,8 @@ def test_rows_that_are_handed_back_are_begun_again() -> None:
     bodies = [body_of("person", f"r{i}", max_tokens=8, seed=i) for i in range(4)]
     expected, _ = answers(plain_engine(), bodies)
     engine = plain_engine()
-    maker = late_masks(engine, lambda row: False)
-    maker._clock = count(step=0.02).__next__  # each mask takes long: no job makes two
+    takes_long = count(step=0.02).__next__  # each mask does: no job makes two
+    late_masks(engine, lambda row: False, clock=takes_long)
     found, _ = answers(engine, bodies)
     assert [done.tokens for done in found] == [done.tokens for done in expected]
 
