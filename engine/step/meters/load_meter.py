@@ -204,7 +204,7 @@ class LoadMeter:
     """Told by the engine when steps begin and end, in seconds of its clock.
 
     `core_clock` counts what the process has computed, in seconds of its cores: a step that waited
-    for a core took longer than that. None: a step counts as long as it took.
+    for a core took longer than that. None: a step counts as long as it took. `price`: of drafts.
     """
 
     def __init__(self, core_clock: Clock | None = None, price: DraftPrice | None = None) -> None:
