@@ -16,9 +16,9 @@ from engine.model.decoder import Decoder
 from engine.model.head_output import HeadOutput
 from engine.model.pooled_head import PooledHead
 from engine.model.ragged_batch import RaggedBatch
-from engine.runner.replica_adapters import ReplicaAdapters
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.other_ranks import GroupTurn, OtherRanks
+from engine.runner.replica_adapters import ReplicaAdapters
 from engine.sampling.logits import SamplingRow
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cluster.deadline import Clock
+from engine.step.meters.load_meter import LoadMeter
 from engine.step.planning.plan import StepPlan
 from engine.step.speculation import Speculation
-from engine.step.meters.load_meter import LoadMeter
 from engine.step.verification import Verification
 
 

@@ -33,9 +33,10 @@ from engine.step.inspection import Inspector
 from engine.step.launches import Launches
 from engine.step.mask_cores import masking_of
 from engine.step.mask_waits import look_at_compiling
+from engine.step.meters.draft_price import DraftPrice
+from engine.step.meters.load_meter import LoadMeter
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
-from engine.step.meters.draft_price import DraftPrice
 from engine.step.prompt_pooling import PromptPooling
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable, no_reads
@@ -43,7 +44,6 @@ from engine.step.run_ahead import LaunchedStep, RunAhead
 from engine.step.speculation import Speculation, speculation_of
 from engine.step.step_planner import StepPlanner
 from engine.step.telling.frame_writer import FrameWriter
-from engine.step.meters.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
 from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice

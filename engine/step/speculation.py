@@ -27,6 +27,7 @@ from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
+from engine.step.meters.verified_rows import VerifiedRows
 from engine.step.placement import Placement
 from engine.step.planning.draft_lengths import least_chance, speedup
 from engine.step.planning.plan import SequenceKey
@@ -34,7 +35,6 @@ from engine.step.planning.step_cost import StepCost
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
-from engine.step.meters.verified_rows import VerifiedRows
 
 MOST_DRAFTED_STEPS = 48
 """In a row: after them one without drafts, which tells what these are compared with."""

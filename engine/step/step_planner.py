@@ -21,12 +21,12 @@ from engine.step import split_prompt
 from engine.step.batch.step_work import Span, StepWork, Wanted
 from engine.step.drafters.drafter import NOTHING, DraftProspect
 from engine.step.masking import Masking
+from engine.step.meters.load_meter import StepCostMeter
 from engine.step.placement import Placement
 from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, StepPlan
 from engine.step.planning.scheduler import schedule
 from engine.step.planning.step_cost import StepCost
 from engine.step.planning.urgency import due_ms
-from engine.step.meters.load_meter import StepCostMeter
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
