@@ -116,11 +116,11 @@ def load_pair(target: Path, draft: Path, *, num_threads: int) -> Replica:
     spec = offline_spec(setup)
     heads = ModelStore().resolve_heads(str(draft))
     if heads is not None:
-        spec = msgspec.structs.replace(spec, heads=HeadsSpec(card=heads))
+        spec = msgspec.structs.replace(spec, drafter=HeadsSpec(card=heads))
     else:
         card: ModelCard = ModelStore().resolve(str(draft))
         made = DraftSpec(card=card, dtype=spec.dtype, weights=spec.weights)
-        spec = msgspec.structs.replace(spec, draft=made)
+        spec = msgspec.structs.replace(spec, drafter=made)
     use_threads_to_load(num_threads)
     keep_freed_memory()
     replica = load_replica(spec, lambda phase, fraction: None)

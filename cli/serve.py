@@ -25,7 +25,7 @@ from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
 from cluster.locks import check_router, needs_fleet_port, warning_of_strangers
 from cluster.models.cache.store import ModelStore
-from cluster.models.draft_source import check_draft, local_draft_source
+from cluster.models.drafter_source import check_drafter, local_drafter_source
 from cluster.process.background import Loss
 from cluster.process.free_memory import free_memory_share
 from cluster.process.own_cores import available_cores
@@ -71,11 +71,11 @@ def check_adapters(options: ServeOptions) -> None:
 def _serve_at(place: FleetPlace, log_dir: Path) -> ExitCode:
     options = place.options
     plan_fleet(options, place.machine)  # what is wrong with it is said before anything is fetched
-    draft = local_draft_source(options.engine.speculation)
+    draft = local_drafter_source(options.engine.speculation_wish)
     with ProgressView() as progress:
         card = ModelStore().resolve(options.model.model, progress.bytes_of("model"))
     if draft is not None:
-        check_draft(draft, card)
+        check_drafter(draft, card)
     options = with_pools_for(card, options)
     stages = plan_fleet(options, place.machine)
     if warning := warning_of_shared_gpus(options, place.machine):

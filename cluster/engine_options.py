@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.option_field import option
+from cluster.speculation import SpeculationWish, wish_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,11 @@ class EngineOptions:
     start_timeout_s: float = option(
         300.0, "a process that makes no progress so long while it starts is ended", low=1
     )
+
+    @property
+    def speculation_wish(self) -> SpeculationWish:
+        """What `speculation` asks for. Raises ConfigError for what there is no drafter for."""
+        return wish_of(self.speculation)
 
     @property
     def num_homes(self) -> int:

@@ -1,6 +1,7 @@
 """What `--speculation` may say: a word, or the checkpoint whose guesses are verified.
 
-Nothing else reads that text: `wish_of` says what it asks for.
+Nothing else reads that text: `wish_of` says what it asks for, and `EngineOptions.speculation_wish`
+has it for whoever has the options.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from cluster.process.thread_call import exit_past_calls, in_thread
 from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
-from router.fleet.adapters import FleetAdapters
+from router.fleet.fleet_adapters import FleetAdapters
 from router.front.model_loading import load_served_model
 from router.front.readiness import ContextLimit
 from router.front.served_model import ServedModel

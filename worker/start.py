@@ -18,7 +18,6 @@ from cluster.models.text.pooling import pooling_of_model
 from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
-from cluster.speculation import wish_of
 from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.messages import LoadProgress, Ready
 from engine.contract.spec import (
@@ -44,10 +43,10 @@ def spec_of(
     options: WorkerOptions,
     card: ModelCard,
     key: WorkerKey,
-    draft: ModelCard | HeadsCard | None = None,
+    drafter: ModelCard | HeadsCard | None = None,
 ) -> EngineSpec:
-    """What the engine's process is told; "auto" is resolved here. `draft`: of a model that guesses,
-    in the precision that was asked for, or of a head, in the model's."""
+    """What the engine's process is told; "auto" is resolved here. `drafter`: of a model that
+    guesses, in the precision that was asked for, or of a head, in the model's."""
     dtype = resolve_dtype(card, options.model.dtype)
     spec = EngineSpec(
         card=card,
@@ -60,21 +59,22 @@ def spec_of(
         kv_transport=options.peers.kv_transport,
         options=options.engine,
         pooling=_pooling_of(options, card),
-        draft=_draft_spec(options, draft) if isinstance(draft, ModelCard) else None,
-        heads=_heads_spec(options, card, draft),
+        drafter=_drafter_spec(options, card, drafter),
     )
-    if options.role is Role.PREFILL and head_in_blocks(spec) is None:
-        return structs.replace(spec, heads=None)  # nobody would read what it makes
+    if spec.heads is not None and options.role is Role.PREFILL and head_in_blocks(spec) is None:
+        return structs.replace(spec, drafter=None)  # nobody would read what it makes
     return spec
 
 
-def _heads_spec(
-    options: WorkerOptions, card: ModelCard, draft: ModelCard | HeadsCard | None
-) -> HeadsSpec | None:
-    if isinstance(draft, HeadsCard):
-        return HeadsSpec(card=draft)
+def _drafter_spec(
+    options: WorkerOptions, card: ModelCard, drafter: ModelCard | HeadsCard | None
+) -> DraftSpec | HeadsSpec | None:
+    if isinstance(drafter, ModelCard):
+        return _draft_spec(options, drafter)
+    if isinstance(drafter, HeadsCard):
+        return HeadsSpec(card=drafter)
     has_own = card.config.num_prediction_layers > 0
-    wish = wish_of(options.engine.speculation)
+    wish = options.engine.speculation_wish
     if not wish.asks_for_own_layer(has_own=has_own):
         return None
     return HeadsSpec(card=None, is_optional=not wish.is_by_name)

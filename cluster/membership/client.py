@@ -18,7 +18,7 @@ from cluster.adapter import OfferedAdapter
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch, QueueFull, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
-from cluster.membership.adapters import adapter_to_wire
+from cluster.membership.adapter_wire import adapter_to_wire
 from cluster.membership.hold import NO_HOLD, WorkerHold, hold_from_wire, hold_to_wire
 from cluster.membership.member import Member, member_to_wire
 from cluster.process.background import until_one_ends

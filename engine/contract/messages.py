@@ -181,7 +181,7 @@ class Frame(msgspec.Struct, kw_only=True):
     experts: ExpertNumbers | None = None
     """When they have changed."""
     adapters: list[AdapterNews] = []
-    drafts: DraftNumbers | None = None
+    draft_numbers: DraftNumbers | None = None
     """When they have changed, with the load."""
     kv_transport: str = ""
     """The transport in use, in words, once it is known."""

@@ -29,7 +29,7 @@ __all__ = [
 KV_DTYPES = ("float32", "bfloat16")
 
 
-class DraftSpec(msgspec.Struct, frozen=True, kw_only=True):
+class DraftSpec(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
     """A smaller model that guesses coming tokens; its tokenizer is the replica's."""
 
     card: ModelCard
@@ -37,7 +37,7 @@ class DraftSpec(msgspec.Struct, frozen=True, kw_only=True):
     weights: WeightFormat = WeightFormat.FULL
 
 
-class HeadsSpec(msgspec.Struct, frozen=True, kw_only=True):
+class HeadsSpec(msgspec.Struct, frozen=True, kw_only=True, tag="heads"):
     """A head over the replica's states that guesses coming tokens, in the replica's dtype."""
 
     card: HeadsCard | None
@@ -65,13 +65,22 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     options: EngineOptions = msgspec.field(default_factory=EngineOptions)
     pooling: Pooling | None = None
     """What prompts are made into beside text, or in its place; None: tokens are all it makes."""
-    draft: DraftSpec | None = None
-    """None: no model guesses."""
-    heads: HeadsSpec | None = None
-    """None: no head of this model does."""
+    drafter: DraftSpec | HeadsSpec | None = None
+    """What guesses beside the texts, of all that `options.speculation_wish` may ask for; None: no
+    model and no head does."""
     run_folder: str = ""
     """For the engine's sockets; whoever starts the engine removes it afterwards. Empty: it makes,
     and removes, one of its own."""
+
+    @property
+    def draft(self) -> DraftSpec | None:
+        """The drafter, where it is a model."""
+        return self.drafter if isinstance(self.drafter, DraftSpec) else None
+
+    @property
+    def heads(self) -> HeadsSpec | None:
+        """The drafter, where it is a head."""
+        return self.drafter if isinstance(self.drafter, HeadsSpec) else None
 
     def pack(self) -> bytes:
         """Msgpack, for the ranks of this engine."""

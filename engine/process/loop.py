@@ -94,7 +94,7 @@ class EngineLoop:
     def _patience_ms(self) -> float:
         if self._engine.has_work:
             return 0.0
-        if self._extension.busy or self._engine.is_compiling:
+        if self._extension.busy or self._engine.has_work_soon:
             return _BUSY_POLL_MS
         return _IDLE_MS if self._engine.is_idle else _WAITING_MS
 

@@ -103,9 +103,10 @@ def run_engine_process(
     use_threads_to_serve(replica.kv.device)
     core_clock = core_clock_of(replica.kv.device)
     engine = Engine(replica, spec.options, core_clock=core_clock, grammars=grammars)
+    closers.callback(engine.masking.close)
     if engine.why_no_drafts is not None:
         _LOG.info("coming tokens are not guessed", why=engine.why_no_drafts)
-    elif may_change_texts(replica, spec.options):
+    elif may_change_texts(replica, spec.options.speculation_wish):
         _LOG.warning("texts with and without guesses may differ, as those of other batches do")
     extension = make_extension(_parts(spec, replica, engine))
     closers.callback(extension.close)

@@ -16,9 +16,9 @@ from engine.model.decoder import Decoder
 from engine.model.head_output import HeadOutput
 from engine.model.pooled_head import PooledHead
 from engine.model.ragged_batch import RaggedBatch
-from engine.runner.adapters import ReplicaAdapters
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.other_ranks import GroupTurn, OtherRanks
+from engine.runner.replica_adapters import ReplicaAdapters
 from engine.sampling.logits import SamplingRow
 
 
@@ -153,9 +153,9 @@ class Replica:
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""
     draft: DraftModel | None = None
-    """What guesses coming tokens; None: no model does."""
+    """What guesses coming tokens, where it is a model; then `heads` is None."""
     heads: DraftHeads | None = None
-    """None: no head does."""
+    """... where it is a head; then `draft` is None."""
     draft_shapes: DraftShapes | None = None
     """Of steps with drafts that are recorded; None: such a step may have any shape."""
     why_no_drafts: str | None = None

@@ -36,11 +36,12 @@ def sized(
     weights: WeightFormat,
     draft: DraftSize | None,
 ) -> tuple[_Heads | None, ReplicaSize]:
-    """What of a head is here, and the replica beside it. Raises as heads_size and ReplicaSize.of,
-    but for a head that nobody has named."""
+    """What of a head is here, and the replica beside it. `draft`: of a model that guesses in its
+    place. Raises as heads_size and ReplicaSize.of, but for a head that nobody has named."""
     if not _is_optional(spec):
         heads = heads_size(spec, portion, device)
-        return heads, ReplicaSize.of(spec, portion, split, device, draft or heads)
+        drafter = heads if draft is None else draft
+        return heads, ReplicaSize.of(spec, portion, split, device, drafter)
     try:
         if (why := _why_for_nothing(spec, portion)) is not None:
             raise ConfigError(why)

@@ -28,7 +28,6 @@ from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.pooled_head import PooledHead
 from engine.model.weights.open_checkpoint import fitted_split
 from engine.runner import optional_heads
-from engine.runner.adapters import OwnAdapters, ReplicaAdapters, room_for_adapters
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
 from engine.runner.draft_heads import states_left
@@ -45,6 +44,7 @@ from engine.runner.model_runner import (
     Replica,
 )
 from engine.runner.portion import WHOLE_REPLICA, Portion
+from engine.runner.replica_adapters import OwnAdapters, ReplicaAdapters, room_for_adapters
 from engine.runner.replica_size import ReplicaSize
 from engine.runner.warm_up import longest_prompts, warm_up
 

@@ -13,7 +13,7 @@ import torch
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.model_split import ModelSplit
-from cluster.speculation import LookUp, wish_of
+from cluster.speculation import LookUp
 from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
@@ -65,7 +65,7 @@ class ReplicaSize:
         portion: Portion,
         split: ModelSplit,
         device: torch.device,
-        draft: DraftSize | HeadsSize | OwnLayerSize | None = None,
+        drafter: DraftSize | HeadsSize | OwnLayerSize | None = None,
     ) -> ReplicaSize:
         """Raises ConfigError for a context that cannot be had, and for prompts that cannot be
         pooled."""
@@ -81,11 +81,11 @@ class ReplicaSize:
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
         if (head := head_in_blocks(spec)) is not None:
             layout = layout.deeper(head.num_layers)
-        beside = BesideNeeds() if draft is None else draft.needs
+        beside = BesideNeeds() if drafter is None else drafter.needs
         block_bytes = layout.block_bytes + beside.block_bytes
         why_not = why_not_replayed(options, split)
         looks_up = (
-            wish_of(options.speculation).look_up is LookUp.ALWAYS and spec.role is not Role.PREFILL
+            options.speculation_wish.look_up is LookUp.ALWAYS and spec.role is not Role.PREFILL
         )
         return cls(
             portion=portion,

@@ -24,7 +24,7 @@ from cluster.errors import AdapterGone, AdapterUnread, SplitserveError
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.model.adapters.rank_adapters import Staged
 from engine.model.adapters.words import ClearAdapter, SettleAdapter, StageAdapter
-from engine.runner.adapters import ReplicaAdapters
+from engine.runner.replica_adapters import ReplicaAdapters
 from engine.step.bank_places import BankPlace, BankPlaces
 from engine.step.requests.adapter_use import AdapterUse
 

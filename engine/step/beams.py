@@ -51,15 +51,6 @@ class Beams:
         self._on_first = on_first
         self._leave_prefill = leave_prefill
 
-    def split(self, completed: Ordered[Sequence]) -> tuple[list[int], list[int]]:
-        """Rows of a step's logits: of searches, and of all others."""
-        own, others = list[int](), list[int]()
-        for row, sequence in enumerate(completed):
-            request = self._table.get(sequence.request_id)
-            searches = request is not None and request.params.beams is not None
-            (own if searches else others).append(row)
-        return own, others
-
     def advance(self, logits: torch.Tensor, sequences: Ordered[Sequence]) -> int:
         """Sequences of searches whose last token was computed: `logits` is float32
         [len(sequences), vocab_size]. Returns how many rows could be used."""
@@ -76,7 +67,7 @@ class Beams:
     def seed(self, request: Request, token: GeneratedToken) -> None:
         """A first token with its candidates, of a prompt that was computed elsewhere. Raises
         InternalError for what no search can begin with."""
-        wanted = self._new_state(request).num_candidates
+        wanted = self._num_searched(request)
         if len(token.top) < wanted:
             raise InternalError(
                 f"the prefill worker sent {len(token.top)} candidates for a beam search that "
@@ -137,13 +128,16 @@ class Beams:
     def _candidates(
         self, request: Request, logits: torch.Tensor, *, num_generated: int
     ) -> list[Candidates | None]:
+        """Of each row as many as the search looks at, or as are told."""
         bans = num_generated < request.params.min_tokens
         ends = sorted(self._ends(request)) if bans else ()
-        return candidates(logits, self._num_of(request), ends)
+        wanted = max(self._num_searched(request), request.params.logprobs or 0)
+        return candidates(logits, wanted, ends)
 
-    def _num_of(self, request: Request) -> int:
-        """Candidates of a row: those of the search, and the alternatives that are told."""
-        return max(self._new_state(request).num_candidates, request.params.logprobs or 0)
+    def _num_searched(self, request: Request) -> int:
+        """Candidates of a row that the search looks at."""
+        assert request.params.beams is not None, "a search is asked for by its beams"
+        return request.params.beams.num_candidates(len(self._ends(request)))
 
     def _new_state(self, request: Request) -> BeamSearchState:
         return BeamSearchState(request.params, self._ends(request))

@@ -129,18 +129,18 @@ class Computation:
 
     def _take_logits(self, work: StepWork, logits: torch.Tensor) -> None:
         """An exception ends the requests of this step."""
-        held = self._masking.take(work.spans) if self._table.num_constrained else _NOBODY
+        late = self._masking.take(work.spans) if self._table.num_constrained else _NOBODY
         completed = [span.sequence for span in work.spans if span.completes]
-        waiting = self._table.of([s for s in completed if s not in held] if held else completed)
+        waiting = self._table.of([s for s in completed if s not in late] if late else completed)
         reader = None if work.is_pooled else self._states_reader
         seen = [] if reader is None else seen_rows(work.spans)
         try:
             if work.num_drafted:
-                num_given = self._verification.take(logits, work.spans, held)
+                num_given = self._verification.take(logits, work.spans, late)
             elif work.is_pooled and self._pooled is not None:
                 num_given = self._pooled.take(logits, work.spans)
             else:
-                num_given = self._take_known(work, logits, completed, held)
+                num_given = self._take_known(work, logits, completed, late)
         except Exception as error:
             _LOG.exception(
                 "what a step gave could not be used; its requests end",
@@ -159,16 +159,16 @@ class Computation:
         work: StepWork,
         logits: torch.Tensor,
         completed: list[Sequence],
-        held: AbstractSet[Sequence],
+        late: AbstractSet[Sequence],
     ) -> int:
-        """`held`: of `completed`, whose masks are not there: they compute their last known token
+        """`late`: of `completed`, whose masks are not there: they compute their last known token
         once more."""
         if work.has_chunks:
             logits = self._scores.take(logits, work.spans)
         for span in work.spans:
-            self._placement.record(span.sequence, span.end - (span.sequence in held))
-        if held:
-            rows = [row for row, sequence in enumerate(completed) if sequence not in held]
+            self._placement.record(span.sequence, span.end - (span.sequence in late))
+        if late:
+            rows = [row for row, sequence in enumerate(completed) if sequence not in late]
             logits, completed = logits[rows], [completed[row] for row in rows]
         num_given = self._token_choice.advance(logits, completed)
         if work.has_chunks:

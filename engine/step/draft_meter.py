@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cluster.deadline import Clock
+from engine.step.meters.load_meter import LoadMeter
 from engine.step.planning.plan import StepPlan
 from engine.step.speculation import Speculation
-from engine.step.telling.load_meter import LoadMeter
 from engine.step.verification import Verification
 
 
@@ -30,7 +30,7 @@ class DraftMeter:
         if guess_s := self._speculation.take_s():
             self._meter.guessed(guess_s)
             self._verification.counts.note_guessing(guess_s)
-        verified, added_ms = self._verification.take_last() if plan.drafts else None, 0.0
+        verified, added_ms = self._verification.take_last() if plan.draft_lengths else None, 0.0
         if verified is not None:
             now_s = self._clock()
             added_ms = self._meter.end_drafted(now_s, has_work=has_work, verified=verified)

@@ -31,8 +31,10 @@ from engine.step.draft_meter import DraftMeter
 from engine.step.drafting.draft import MakeGuesser
 from engine.step.inspection import Inspector
 from engine.step.launches import Launches
-from engine.step.mask_rows import look_at_compiling
-from engine.step.masking import Masking
+from engine.step.mask_cores import masking_of
+from engine.step.mask_waits import look_at_compiling
+from engine.step.meters.draft_price import DraftPrice
+from engine.step.meters.load_meter import LoadMeter
 from engine.step.placement import Placement
 from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.prompt_pooling import PromptPooling
@@ -41,9 +43,7 @@ from engine.step.requests.table import HasReads, RequestTable, no_reads
 from engine.step.run_ahead import LaunchedStep, RunAhead
 from engine.step.speculation import Speculation, speculation_of
 from engine.step.step_planner import StepPlanner
-from engine.step.telling.draft_price import DraftPrice
 from engine.step.telling.frame_writer import FrameWriter
-from engine.step.telling.load_meter import LoadMeter
 from engine.step.telling.load_report import LoadReport
 from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice
@@ -55,7 +55,7 @@ _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODI
 class Engine:
     """The conductor. Every call from one thread."""
 
-    is_compiling = False
+    has_work_soon = False
     """Grammars, masks of them, or adapters were not ready when the last step began: one soon may
     achieve something."""
     _is_stalled = True
@@ -86,16 +86,17 @@ class Engine:
         batch_device = replica.batch_device or replica.kv.device
         self._batches = BatchBuilder(options.block_size_tokens, batch_device)
         self.table = RequestTable(clock, has_reads)
-        self._meter = LoadMeter(core_clock)
         self._writer = FrameWriter(self.table)
         made = speculation_of(replica, options, make_guesser, clock=clock)
         self._speculation, self.why_no_drafts = made
         """In words; None: sequences are drafted for."""
+        has_drafts = self._speculation is not None
+        self._meter = LoadMeter(core_clock, DraftPrice() if has_drafts else None)
         self._grammars = grammars
         bank = replica.adapters
         self.adapters = None if bank is None else Adapting(bank, clock=clock)
-        self.masking = Masking.of(self.table, replica, grammars)
-        self.masking.drafts = self._speculation is not None
+        masked = self.table, replica, grammars
+        self.masking = masking_of(*masked, clock=clock, looks_for_forced=has_drafts)
         self._planner = self._planner_of(options, self._speculation)
         self._token_choice = TokenChoice(
             replica, self.table, self._writer, masking=self.masking, clock=clock
@@ -140,7 +141,7 @@ class Engine:
         self._meter.begin(self._clock())
         if self.adapters is not None:
             self.adapters.turn()
-        self.is_compiling = self._look_for_compiling()
+        self.has_work_soon = self._look_for_work_soon()
         self._tidy()
         launches = self._launches
         if launches is not None and (launched := launches.in_flight) is not None:
@@ -165,7 +166,7 @@ class Engine:
         """Broken promises of pool, cache and table, in words; empty is good."""
         return self._inspector.check_invariants()
 
-    def _look_for_compiling(self) -> bool:
+    def _look_for_work_soon(self) -> bool:
         """Once a step. Raises EngineBroken where a grammar is compiled without end."""
         if self.adapters is not None and self.adapters.is_busy:
             return True
@@ -208,8 +209,6 @@ class Engine:
         )
 
     def _planner_of(self, options: EngineOptions, speculation: Speculation | None) -> StepPlanner:
-        if speculation is not None:
-            self._meter.costs.drafts = DraftPrice()
         return StepPlanner(
             options,
             self.table,
@@ -293,7 +292,7 @@ class Engine:
         self._writer.frame.cache = self.placement.cache.take_change()
         self._writer.frame.load = self.load.due(at_once=bool(self._writer.frame.ended))
         if self._writer.frame.load is not None:
-            self._writer.frame.drafts = self._verification.counts.take()
+            self._writer.frame.draft_numbers = self._verification.counts.take()
         self._writer.frame.places = self._queue.due()
         if self.adapters is not None:
             self._writer.frame.adapters = self.adapters.take_news()

@@ -1,8 +1,21 @@
-"""How long a step waits for the masks of answers that follow a grammar."""
+"""How long a step waits for the masks of answers that follow a grammar, and for how long whoever
+makes them, or compiles the grammars, may owe an answer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from cluster.deadline import Clock
+from cluster.process.own_lateness import SeenTime
+from engine.sampling.grammars.compiler import GrammarCompiler
+from engine.sampling.grammars.masked_row import MaskedRow
+from engine.step.step_health import EngineBroken
+
+STUCK_S = 30.0
+"""What takes longer does not end: a grammar that was tried compiles in 0.2 s of a core, a dear mask
+takes 0.05 s of one, and waits for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +47,40 @@ class ForcedShare:
     def note(self, *, is_forced: bool) -> None:
         """Of one more mask."""
         self.value = self._KEPT * self.value + (1.0 - self._KEPT) * is_forced
+
+
+class MaskVigil:
+    """Whether the threads of masks come back, by time in which the engine looks: one that is
+    stopped, or starved, has not waited for them meanwhile."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._time = SeenTime(clock)
+        self._seen_s = 0.0
+
+    def begun(self, rows: Iterable[MaskedRow]) -> None:
+        """They were asked for at this moment."""
+        now_s = self._look()
+        for row in rows:
+            row.begun_s = now_s
+
+    def check(self, oldest: MaskedRow) -> None:
+        """Of the row that was begun first of those under way. Raises EngineBroken where its thread
+        does not come back: nobody else is given masks there."""
+        waited_s = self._look() - oldest.begun_s
+        if oldest.job is None or oldest.job.done() or waited_s < STUCK_S:
+            return
+        grammar = oldest.constraint.grammar
+        name = "" if grammar is None else f" {grammar.digest.hex()[:16]}"
+        raise EngineBroken(f"a mask of the grammar{name} was not made in {STUCK_S:.0f} s")
+
+    def _look(self) -> float:
+        self._seen_s += self._time.since_last_look()
+        return self._seen_s
+
+
+def look_at_compiling(grammars: GrammarCompiler) -> bool:
+    """Whether one is compiled, or waits for that. Raises EngineBroken where the one under way is
+    compiled without end: all others wait behind it."""
+    if grammars.look() >= STUCK_S:
+        raise EngineBroken(f"a grammar was not compiled in {STUCK_S:.0f} s")
+    return grammars.is_busy

@@ -43,7 +43,7 @@ def walk_has_failed(sequence: Sequence, row: MaskedRow) -> bool:
 def late_walks(
     walks: Mapping[Sequence, MaskedRow], sequences: Iterable[Sequence]
 ) -> dict[Sequence, MaskedRow]:
-    """Of drafts that no step waits for any more: until they end their sequences are held, as a
+    """Of drafts that no step waits for any more: until they end their sequences sit out, as a
     matcher is used by one job at a time."""
     late = {sequence: walks[sequence] for sequence in sequences if sequence in walks}
     for sequence, row in late.items():

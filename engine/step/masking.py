@@ -4,14 +4,13 @@ thread, and waited for as long as a step may.
     after a step    look ahead: of each sequence that goes on, as soon as its last token is known;
                     with what is forced behind it, where that takes nobody's time or is worth it
     before a plan   settle: what is there, waited for where tokens are often forced; who has missed
-                    a step, or is watched, is held until its mask is there
+                    a step, or is watched, sits out until its mask is there
     after the plan  begin: prompts that end, and rows of drafts
-    forward, take   held: those whose mask is not there; the others go on without them
+    forward, take   late: those whose mask is not there; the others go on without them
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
 from collections.abc import Set as AbstractSet
@@ -23,20 +22,16 @@ import torch
 
 from cluster.deadline import Clock
 from cluster.errors import SplitserveError
-from cluster.process.own_cores import available_cores
-from engine.runner.model_runner import Replica
-from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.step.batch.step_work import Span
-from engine.step.mask_rows import MaskVigil, is_masked, row_of
-from engine.step.mask_waits import ForcedShare, MaskWaits
+from engine.step.mask_rows import is_masked, row_of
+from engine.step.mask_waits import ForcedShare, MaskVigil, MaskWaits
 from engine.step.mask_walks import late_walks, walk_has_failed, walk_of
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
-from kernels.cpu.team import TEAM
 
 _LOG = structlog.get_logger()
 _NOBODY: frozenset[Sequence] = frozenset()
@@ -51,18 +46,20 @@ class Masking:
         masks: MaskMaker | None,
         *,
         ends: frozenset[int] = frozenset(),
-        clock: Clock = time.monotonic,
+        clock: Clock,
+        looks_for_forced: bool = False,
+        has_spare_cores: bool = True,
     ) -> None:
-        """`masks`: None where no grammar comes. `ends`: tokens that end an answer."""
+        """`masks`: None where no grammar comes. `ends`: tokens that end an answer.
+        `looks_for_forced`: for tokens that are forced, as sequences are drafted for."""
         self._table = table
         self._masks = masks
         self._ends = ends
         self._clock = clock
         self._vigil = MaskVigil(clock)
         self.waits = MaskWaits()
-        self.drafts = False
-        """Tokens that are forced are looked for, as sequences are drafted for."""
-        self.has_spare_cores = True
+        self._looks_for_forced = looks_for_forced
+        self.has_spare_cores = has_spare_cores
         """Masks are made on cores that kernels leave: more of them take nobody's time."""
         self._forced = ForcedShare()
         self._sample: MaskedRow | None = None
@@ -74,22 +71,15 @@ class Masking:
         """Since the last tokens: their masks are there, or under way."""
         self._drafted: dict[Sequence, MaskedRow] = {}
 
-    @classmethod
-    def of(cls, table: RequestTable, replica: Replica, grammars: GrammarCompiler | None) -> Masking:
-        """For grammars that are compiled there."""
-        if grammars is None:
-            return cls(table, None)
-        busy = TEAM.num_threads if replica.kv.device.type == "cpu" else 1
-        spare, ends = available_cores() - busy, frozenset(replica.eos_token_ids)
-        maker = MaskMaker(replica.vocab_size, grammars.meter, ends=ends, num_threads=max(1, spare))
-        made = cls(table, maker, ends=ends)
-        made.has_spare_cores = spare > 0
-        return made
-
     @property
     def is_busy(self) -> bool:
-        """Somebody is held, whose mask may be there soon."""
+        """Somebody sits out, whose mask may be there soon."""
         return bool(self._missed)
+
+    def close(self) -> None:
+        """Once, at the end: of masks that are made at this moment none is waited for."""
+        if self._masks is not None:
+            self._masks.close()
 
     def look_ahead(self) -> None:
         """Once tokens are known: what may come after them."""
@@ -111,7 +101,7 @@ class Masking:
             self._wait(fresh, min(self._left_s, self.waits.plan_s))
         self._collect()
 
-    def is_held(self, sequence: Sequence) -> bool:
+    def sits_out(self, sequence: Sequence) -> bool:
         """Whether it has missed a step, or is watched, and its mask is still not there."""
         return sequence in self._missed
 
@@ -153,13 +143,13 @@ class Masking:
 
     def allowed(self, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
         """int32 words, a bit for each token that may come behind so many of a draft; of a sequence
-        with a grammar that was not held. None: the draft has ended the answer before."""
+        with a grammar that was not late. None: the draft has ended the answer before."""
         constraint = sequence.constraint
         assert constraint is not None, "who has a grammar is looked at"
         outlook = constraint.outlook
-        assert outlook is not None, "others are held"
+        assert outlook is not None, "others are late"
         masks, start = outlook.masks, sequence.num_generated - outlook.num_known
-        assert 0 <= start < len(masks), "others are held"
+        assert 0 <= start < len(masks), "others are late"
         if start + place < len(masks):
             return masks[start + place]
         row = self._drafted.get(sequence)
@@ -199,7 +189,9 @@ class Masking:
         ]
         if not fresh:
             return
-        forces = self._awaits_forced(len(fresh)) or (self.drafts and self.has_spare_cores)
+        forces = self._awaits_forced(len(fresh)) or (
+            self._looks_for_forced and self.has_spare_cores
+        )
         rows = [row_of(request, sequence, is_drafted=forces) for request, sequence in fresh]
         for (_, sequence), row in zip(fresh, rows, strict=True):
             self._under_way[sequence] = row
@@ -211,7 +203,7 @@ class Masking:
 
     def _awaits_forced(self, num_rows: int) -> bool:
         """Whether a plan waits for so many masks, as tokens may be forced."""
-        return self.drafts and self._forced.value >= self.waits.least_forced * num_rows
+        return self._looks_for_forced and self._forced.value >= self.waits.least_forced * num_rows
 
     def _begin(self, rows: list[MaskedRow]) -> None:
         if not rows or self._masks is None:
@@ -223,7 +215,9 @@ class Masking:
         constraint = sequence.constraint
         if constraint is None:
             return False
-        return constraint.error is not None or constraint.has_outlook(sequence.num_generated)
+        outlook = constraint.outlook
+        is_there = outlook is not None and outlook.reaches(sequence.num_generated)
+        return is_there or constraint.error is not None
 
     def _not_ready(self, sequences: list[Sequence]) -> list[Sequence]:
         drafted = self._drafted
@@ -294,5 +288,5 @@ class Masking:
             row.constraint.outlook = row.outlook()
             if row.most_forced:
                 self._forced.note(is_forced=bool(row.forced))
-            elif row is self._sample and self.drafts:
+            elif row is self._sample and self._looks_for_forced:
                 self._forced.note(is_forced=only_token(row.masks[0].numpy()) is not None)

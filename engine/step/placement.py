@@ -52,12 +52,12 @@ class Placement:
         num_ahead: int = 0,
         chances: Ordered[float] = (),
         guess_ms: float = 0.0,
-        is_held: bool = False,
+        sits_out: bool = False,
     ) -> RunningView:
         """What the sequence needs for its next token. `is_tight`: preemption may be needed.
 
         `num_ahead`: tokens after `num_computed` that a step in flight computes; `chances` and
-        `guess_ms`: of its draft; `is_held`: it waits for something else than the step.
+        `guess_ms`: of its draft; `sits_out`: it waits for something else than the step.
         """
         lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
         block_ids = lease.block_ids  # a step asks for all that run: past the properties
@@ -79,7 +79,7 @@ class Placement:
             guess_ms=guess_ms,
             room_tokens=self.block_size - 1 - sequence.num_computed % self.block_size,
             block_tokens=self.block_size,
-            is_held=is_held,
+            sits_out=sits_out,
         )
 
     def admit(self, request: Request, sequence: Sequence, home: int) -> bool:

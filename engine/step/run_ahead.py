@@ -108,7 +108,7 @@ class RunAhead:
         drafts, which are made of the tokens in flight.
         """
         plan = self._planner.plan_after(self._unread[-1].row_of)
-        if plan.preempted or plan.chunks or plan.drafts or not plan.decodes:
+        if plan.preempted or plan.chunks or plan.draft_lengths or not plan.decodes:
             return None
         step = self.step_of(self._decodes(plan))
         if step is None or self._must_copy(step):

@@ -17,7 +17,7 @@ from collections.abc import Sequence as Ordered
 from cluster.deadline import Clock
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
-from cluster.speculation import LookUp, wish_of
+from cluster.speculation import LookUp, SpeculationWish
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.model_runner import Replica
 from engine.step.batch.step_work import Span, StepWork, Wanted
@@ -27,6 +27,7 @@ from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
+from engine.step.meters.verified_drafts import VerifiedRows
 from engine.step.placement import Placement
 from engine.step.planning.draft_lengths import least_chance, speedup
 from engine.step.planning.plan import SequenceKey
@@ -34,7 +35,6 @@ from engine.step.planning.step_cost import StepCost
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
-from engine.step.telling.draft_counts import VerifiedRows
 
 MOST_DRAFTED_STEPS = 48
 """In a row: after them one without drafts, which tells what these are compared with."""
@@ -156,8 +156,8 @@ def speculation_of(
     """
     if replica.why_no_drafts is not None:  # serving without them is what such a GPU can do
         return None, replica.why_no_drafts
-    wish = wish_of(options.speculation)
-    why_not = why_none(replica, options) if make_guesser is None else None
+    wish = options.speculation_wish
+    why_not = why_none(replica, wish) if make_guesser is None else None
     if why_not is None:
         drafters = _drafters(replica, options, make_guesser or prompt_lookup(), clock)
         return Speculation(drafters, replica.draft_shapes, clock=clock), None
@@ -170,14 +170,14 @@ def speculation_of(
     return None, why_not
 
 
-def why_none(replica: Replica, options: EngineOptions) -> str | None:
+def why_none(replica: Replica, wish: SpeculationWish) -> str | None:
     """Why nothing is drafted, in words. None: it may be, as a row of a draft has the bits of the
     step that would compute it alone, or a GPU's texts may depend on it."""
-    if wish_of(options.speculation).look_up is LookUp.NEVER:
+    if wish.look_up is LookUp.NEVER:
         return "--speculation off"
     if replica.num_homes > 1:
         return "its ranks have sequences of their own"
-    if may_change_texts(replica, options):
+    if may_change_texts(replica, wish):
         return None
     if replica.kv.device.type != "cpu":
         return (
@@ -189,11 +189,10 @@ def why_none(replica: Replica, options: EngineOptions) -> str | None:
     return None
 
 
-def may_change_texts(replica: Replica, options: EngineOptions) -> bool:
+def may_change_texts(replica: Replica, wish: SpeculationWish) -> bool:
     """Whether drafts were asked for on a GPU: a token may be another where two were as good as
     equally likely, as in another batch."""
-    is_asked_for = wish_of(options.speculation).look_up is LookUp.ALWAYS
-    return is_asked_for and replica.kv.device.type != "cpu"
+    return wish.look_up is LookUp.ALWAYS and replica.kv.device.type != "cpu"
 
 
 def _drafters(

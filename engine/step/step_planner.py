@@ -21,6 +21,7 @@ from engine.step import split_prompt
 from engine.step.batch.step_work import Span, StepWork, Wanted
 from engine.step.drafters.drafter import NOTHING, DraftProspect
 from engine.step.masking import Masking
+from engine.step.meters.load_meter import StepCostMeter
 from engine.step.placement import Placement
 from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, StepPlan
 from engine.step.planning.scheduler import schedule
@@ -32,7 +33,6 @@ from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from engine.step.speculation import Speculation
 from engine.step.telling.frame_writer import FrameWriter
-from engine.step.telling.load_meter import StepCostMeter
 
 _Queued = tuple[float, SequenceKey, Request, Sequence]
 """When it is due, in ms; key; whose it is."""
@@ -65,10 +65,10 @@ class StepPlanner:
 
     def plan(self) -> StepPlan:
         """The next step, when no other is under way."""
-        is_held = _goes_on
+        sits_out = _nobody_sits_out
         if self._table.num_constrained:
             self._masking.settle()
-            is_held = self._masking.is_held
+            sits_out = self._masking.sits_out
         running = list(self._table.running())
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
@@ -79,7 +79,7 @@ class StepPlanner:
                 is_tight=is_tight,
                 cost=cost,
                 prospect=guess(r, s),
-                is_held=is_held(s) or s in r.kept_candidates,
+                sits_out=sits_out(s) or s in r.kept_candidates,
             )
             for r, s in running
         ]
@@ -110,7 +110,7 @@ class StepPlanner:
                 num_ahead=ahead,
                 chances=prospect.chances[ahead:],
                 guess_ms=prospect.guess_ms,
-                is_held=s in r.kept_candidates,
+                sits_out=s in r.kept_candidates,
             )
             views.append(view)
         return self._schedule(views, budgets)
@@ -121,7 +121,7 @@ class StepPlanner:
         found = {s.key: (r, s) for r in self._table for s in r.sequences}
         for key in plan.preempted:
             self._preempt(*found[key])
-        drafts, decodes = plan.drafts, plan.decodes
+        drafts, decodes = plan.draft_lengths, plan.decodes
         if plan.preempted and self._table.num_searches:
             decodes = tuple(key for key in decodes if found[key][1].lease is not None)
         shares = [(found[key][1], 1) for key in decodes if key not in drafts]
@@ -177,7 +177,7 @@ class StepPlanner:
         is_tight: bool,
         cost: StepCost,
         prospect: DraftProspect,
-        is_held: bool,
+        sits_out: bool,
     ) -> RunningView:
         return self._placement.running_view(
             request,
@@ -186,7 +186,7 @@ class StepPlanner:
             due_ms=self._due_ms(request, cost),
             chances=prospect.chances,
             guess_ms=prospect.guess_ms,
-            is_held=is_held,
+            sits_out=sits_out,
         )
 
     def _budgets(self, seats_taken: list[int]) -> list[Budget]:
@@ -243,7 +243,7 @@ class StepPlanner:
             self._writer.started(request, sequence)
 
 
-def _goes_on(sequence: Sequence) -> bool:
+def _nobody_sits_out(sequence: Sequence) -> bool:
     return False
 
 

@@ -68,8 +68,8 @@ class TokenChoice:
         """
         num_used = 0
         if self._table.num_searches:
-            own, others = self._beams.split(completed)
-            num_used = self._beams.advance(logits[own], [completed[row] for row in own])
+            own, others = self._table.searches_among(completed)
+            num_used = self.advance_searches(logits[own], [completed[row] for row in own])
             logits, completed = logits[others], [completed[row] for row in others]
         rows = [self._rows(sequence, row) for row, sequence in enumerate(completed)]
         all_drawn = self.draw(logits, [row for group in rows for row in group])
@@ -80,6 +80,10 @@ class TokenChoice:
             if request is not None:  # else it has failed with another of its choices
                 self._give(request, sequence, tokens)
         return num_used + sum(token is not None for token in all_drawn)
+
+    def advance_searches(self, logits: torch.Tensor, beams: Ordered[Sequence]) -> int:
+        """As `advance`, of sequences that are all beams of searches."""
+        return self._beams.advance(logits, beams)
 
     def give(self, sequences: Ordered[Sequence], token_ids: Ordered[int | None]) -> int:
         """Tokens of open requests that were chosen where the logits are; None: there was none.

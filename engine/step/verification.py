@@ -20,10 +20,11 @@ import torch
 from cluster.generation import GeneratedToken
 from engine.sampling.logits import SamplingRow
 from engine.step.batch.step_work import Span
+from engine.step.meters.verified_drafts import VerifiedDraft, VerifiedRows
 from engine.step.placement import Placement
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
-from engine.step.telling.draft_counts import DraftCounts, VerifiedDraft, VerifiedRows
+from engine.step.telling.draft_counts import DraftCounts
 from engine.step.token_choice import TokenChoice
 
 _Placed = tuple[int, Span]
@@ -48,10 +49,10 @@ class Verification:
         return last
 
     def take(
-        self, logits: torch.Tensor, spans: Ordered[Span], held: AbstractSet[Sequence] = frozenset()
+        self, logits: torch.Tensor, spans: Ordered[Span], late: AbstractSet[Sequence] = frozenset()
     ) -> int:
         """`logits` is float32 [num_logits, vocab_size], in the order of the spans' `logit_rows`.
-        `held`: get no token in this step, as their masks are not there.
+        `late`: get no token in this step, as their masks are not there.
 
         Returns how many tokens were given.
         """
@@ -59,7 +60,7 @@ class Verification:
         if self._table.num_searches:
             placed, num_searched = self._advance_searches(logits, placed)
         rows = [
-            [] if span.sequence in held else self._rows_of(span, first) for first, span in placed
+            [] if span.sequence in late else self._rows_of(span, first) for first, span in placed
         ]
         drawn = iter(self._token_choice.draw(logits, [row for group in rows for row in group]))
         drafts = list[VerifiedDraft]()
@@ -77,15 +78,13 @@ class Verification:
     ) -> tuple[list[_Placed], int]:
         """Beams have one row each, beside the drafts of others. Returns who is left, and how many
         of their rows could be used."""
-        own, others = list[_Placed](), list[_Placed]()
-        for first, span in placed:
-            request = self._table.get(span.sequence.request_id)
-            searches = request is not None and request.params.beams is not None
-            (own if searches else others).append((first, span))
-        for _, span in own:
+        own, others = self._table.searches_among([span.sequence for _, span in placed])
+        beams = [placed[index] for index in own]
+        for _, span in beams:
             self._placement.record(span.sequence, span.end)
-        rows, beams = [first for first, _ in own], [span.sequence for _, span in own]
-        return others, self._token_choice.advance(logits[rows], beams) if own else 0
+        rows, sequences = [first for first, _ in beams], [span.sequence for _, span in beams]
+        num_used = self._token_choice.advance_searches(logits[rows], sequences) if own else 0
+        return [placed[index] for index in others], num_used
 
     def _rows_of(self, span: Span, first: int) -> list[SamplingRow]:
         sequence = span.sequence

@@ -11,11 +11,11 @@ from cluster.errors import Cancelled, SplitserveError
 from cluster.process.loop_share import LoopShare
 from router.api.answers.shape import AnswerShape, Envelope, GatheredChoice
 from router.api.answers.tally import Tally
+from router.api.delta_takers import ChunkWriter, EventTaker, GatheringTaker
 from router.api.http.errors import error_body
 from router.api.http.event_stream import EventStream
 from router.api.http.exchange import Exchange
 from router.api.reading.plan import AnswerOptions
-from router.api.telling import ChunkWriter, EventTaker, GatheringTaker
 from router.dispatch.stream import Completed
 from router.front.events import DeltaTaker, ScoredPrompt
 from router.front.fan_out import IndexedEvent

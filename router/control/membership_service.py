@@ -15,7 +15,7 @@ from cluster.errors import InvalidRequest, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from cluster.membership.adapters import adapter_to_wire, adapters_from_wire
+from cluster.membership.adapter_wire import adapter_to_wire, adapters_from_wire
 from cluster.membership.hold import hold_from_wire, hold_to_wire
 from cluster.membership.member import MAX_NAME_CHARS, member_from_wire, member_to_wire
 from cluster.membership.store import MembershipStore

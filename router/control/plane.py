@@ -38,10 +38,10 @@ from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.sending import Sending
 from router.fairness.shares import Shares
-from router.fleet.adapters import FleetAdapters
 from router.fleet.event_followers import EventFollowers
 from router.fleet.first_look import FirstLook
 from router.fleet.fleet import Fleet
+from router.fleet.fleet_adapters import FleetAdapters
 from router.fleet.fleet_time import FleetTime
 from router.fleet.sessions import Sessions
 from router.fleet.worker_link import WorkerAdapter

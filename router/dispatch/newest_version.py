@@ -13,8 +13,8 @@ import msgspec
 
 from router.dispatch.journey import Journey
 from router.dispatch.stream import RoutedRequest
-from router.fleet.adapters import FleetAdapters
 from router.fleet.fleet import Fleet
+from router.fleet.fleet_adapters import FleetAdapters
 
 
 async def in_newest_version(

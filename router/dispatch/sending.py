@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from router.dispatch.routing import RoutingDesk
-from router.fleet.adapters import FleetAdapters
 from router.fleet.fleet import Fleet
+from router.fleet.fleet_adapters import FleetAdapters
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.telemetry.decisions import DecisionLog

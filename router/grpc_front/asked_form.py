@@ -6,7 +6,7 @@ from typing import Any
 
 from cluster.grammar import Grammar
 from protos import inference_pb2
-from router.grammar.wishes import StructuredOutputs, grammar_of
+from router.grammar.structured_outputs import StructuredOutputs, grammar_of
 
 PARAM = "structured_outputs"
 

@@ -11,7 +11,7 @@ from typing import Any
 from cluster.errors import InvalidRequest
 from cluster.grammar_wire import grammar_from_wire
 from protos import generation_pb2, worker_pb2
-from router.vllm.structured_outputs import structured_outputs
+from router.vllm.vllm_grammar import structured_outputs
 
 COMPLETIONS = "/v1/completions"
 _SEEDS = 1 << 64

@@ -34,7 +34,7 @@ from router.vllm.relay import Relay
 from router.vllm.server import VllmServer, salt_of
 from router.vllm.server_numbers import ServerNumbers
 from router.vllm.servers import ServerPair
-from router.vllm.structured_outputs import check_version
+from router.vllm.vllm_grammar import check_version
 from router.vllm.wire import NO_HEADERS, SentHeaders
 
 TRANSPORT = "vllm/nixl"

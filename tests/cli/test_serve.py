@@ -29,7 +29,7 @@ from tests.cluster.child_programs import (
     SERVES_UNTIL_SIGTERM,
     STARTS_ANOTHER,
 )
-from tests.worker.test_draft_card import WORDS, model_in
+from tests.worker.test_drafter_card import WORDS, model_in
 
 DIES_WITH_PARENT = (
     "from cluster.process.parent_death import die_with_parent; die_with_parent();"

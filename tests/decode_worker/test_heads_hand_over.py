@@ -54,7 +54,7 @@ def test_a_decode_worker_goes_on_with_what_the_prefill_workers_head_has_read(
     )
     spec = structs.replace(
         plain,
-        heads=HeadsSpec(card=head),
+        drafter=HeadsSpec(card=head),
         options=replace(plain.options, speculation=head.source),
     )
     found = list[bool]()

@@ -11,8 +11,8 @@ import worker.adapters.shelf as worker_shelf
 import worker.open_shelf as opened
 from cluster.engine_options import EngineOptions
 from cluster.identity import Role
-from cluster.models.adapters.shelf_scan import Signature
 from tests.worker.worker_bench import noting_router, options_for, running_worker
+from worker.adapters.shelf_scan import Signature
 
 
 @pytest.fixture

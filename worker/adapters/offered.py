@@ -18,9 +18,9 @@ from pathlib import Path
 from cluster.adapter import MAX_ADAPTERS, Adapter, OfferedAdapter
 from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.logs import get_logger
-from cluster.models.adapters.shelf_scan import Signature
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from worker.adapters.numbers import AdapterNumbers
+from worker.adapters.shelf_scan import Signature
 
 _log = get_logger("worker.adapters")
 

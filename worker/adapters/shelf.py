@@ -21,7 +21,6 @@ from cluster.deadline import Clock, Sleep
 from cluster.errors import AdapterUnread, SplitserveError
 from cluster.logs import get_logger
 from cluster.models.adapters.files import adapter_folder, read_adapter
-from cluster.models.adapters.shelf_scan import Signature, scan, signature_of
 from cluster.models.card import DecoderConfig
 from cluster.process.background import Background
 from engine.contract.adapters import LoadAdapter, UnloadAdapter
@@ -29,6 +28,7 @@ from engine.contract.messages import Frame
 from worker.adapters.lost import LostAdapters
 from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.offered import LookedAt, OfferedAdapters
+from worker.adapters.shelf_scan import Signature, scan, signature_of
 from worker.adapters.storage import FolderStorage
 
 LOOK_INTERVAL_S: Final = 1.0

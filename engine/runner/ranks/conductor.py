@@ -14,13 +14,13 @@ from engine.model.experts.balancing import Balancing
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.rebalancer import Rebalancer
 from engine.model.load_phases import PhaseProgress, PhaseTimer
-from engine.runner.adapters import GroupAdapters, ReplicaAdapters
 from engine.runner.model_runner import Replica
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner
 from engine.runner.ranks.group_turn import ConductorTurn
 from engine.runner.ranks.loaded_rank import load_rank
 from engine.runner.replica import LoadedPart, finish_replica, memory_errors
+from engine.runner.replica_adapters import GroupAdapters, ReplicaAdapters
 from ranks.collectives.group_collective import agreed_least
 
 

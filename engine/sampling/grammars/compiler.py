@@ -149,13 +149,13 @@ class GrammarCompiler:
         self._turns = CompileTurns()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=step_back)
         self._under_way: Grammar | None = None
-        self._watched: Grammar | None = None
+        self._last_seen: Grammar | None = None
         """The one that was under way at the last look."""
         self._tokenizer = LoadedTokenizer(load, clock)
         self._first_load = self._pool.submit(self._tokenizer.get)
         self._kept: KeptGrammars[CompiledGrammar] = KeptGrammars()
         self._not_ready: list[CompiledGrammar] = []
-        self._clock, self._watched_for = clock, SeenTime(clock)
+        self._clock, self._seen_for = clock, SeenTime(clock)
         self.meter = GrammarMeter()
 
     @property
@@ -170,11 +170,11 @@ class GrammarCompiler:
         first looked at; 0.0: none is. Of the time between two looks a second at most counts: an
         engine that was stopped has waited for nobody meanwhile."""
         under_way = self._under_way
-        if under_way is None or under_way is not self._watched:
-            self._watched = under_way
-            self._watched_for.renew()
+        if under_way is None or under_way is not self._last_seen:
+            self._last_seen = under_way
+            self._seen_for.renew()
             return 0.0
-        return self._watched_for.look()
+        return self._seen_for.look()
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Returns at once; for one request, which leaves it at its end."""

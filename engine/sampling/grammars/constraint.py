@@ -95,9 +95,9 @@ class Constraint:
         """The last that was found."""
         self.is_watched = grammar is not None and grammar.is_dear
         """Its masks are made by themselves, and timed."""
-        self.late_at = -1
+        self.late_at: int | None = None
         """Tokens of the answer, when a draft behind them was not walked in time: there is no other
-        draft until there are more."""
+        draft until there are more. None: all were."""
         self.may_draft = True
         """False: a draft of this answer could not be walked; there are no more."""
         self.spent_s = 0.0
@@ -140,11 +140,6 @@ class Constraint:
     def num_fed(self) -> int:
         """Tokens that the matcher has seen."""
         return self.num_known + len(self._ahead)
-
-    def has_outlook(self, num_known: int) -> bool:
-        """Whether what may come after so many tokens is known."""
-        outlook = self.outlook
-        return outlook is not None and 0 <= num_known - outlook.num_known < len(outlook.masks)
 
     def catch_up(self, new: list[int]) -> None:
         """Tells it the answer's next tokens, and empties the list; the matcher is where they end

@@ -26,15 +26,13 @@ import torch
 from llguidance import LLExecutor
 
 from cluster.deadline import Clock
+from cluster.models.text.grammars import MASK_BUDGET_S
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
-from kernels.reference.mask_logits import num_words
+from kernels.reference.mask_logits import WORD_BITS, num_words
 
-MASK_BUDGET_S = 0.05
-"""Of a core, for one mask. The slowest of 144 tokens of a nested schema took 0.4 ms (49,000
-tokens), one of the usual tokens 0.01."""
 ANSWER_BUDGET_S, TOKEN_BUDGET_S = 1.0, 0.002
 """Of a core, for all masks of an answer that were timed: so much, and so much for each token."""
 LONG_S = 0.01
@@ -50,7 +48,6 @@ NUM_WATCHERS = 2
 """Threads: a dear mask does not keep all others waiting that are watched."""
 MAX_THREADS = 8
 _ALL = -1
-_WORD_BITS = 32
 
 
 class MaskMaker:
@@ -69,7 +66,7 @@ class MaskMaker:
         """`ends`: tokens that end an answer. `num_threads`: that have nothing else to do while a
         step computes."""
         self._num_words = num_words(vocab_size)
-        self._mask_bytes = self._num_words * (_WORD_BITS // 8)
+        self._mask_bytes = self._num_words * (WORD_BITS // 8)
         self._meter = meter
         self._ends = ends
         self._clock, self._row_clock = clock, row_clock
@@ -275,4 +272,9 @@ def only_token(mask: npt.NDArray[np.int32]) -> int | None:
         return None
     words = np.flatnonzero(mask)
     word = int(mask[words[0]]) & 0xFFFFFFFF
-    return None if word & (word - 1) else int(words[0]) * _WORD_BITS + word.bit_length() - 1
+    return None if word & (word - 1) else int(words[0]) * WORD_BITS + word.bit_length() - 1
+
+
+def allows(mask: torch.Tensor, token_id: int) -> bool:
+    """Whether the mask has that token's bit; int32 [num_words]."""
+    return bool((int(mask[token_id // WORD_BITS]) >> (token_id % WORD_BITS)) & 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.step.drafters.drafter import NO_TIME, Drafter
 from engine.step.drafting.draft_account import MOST_CREDIT, DraftAccount, DraftAccounts
+from engine.step.meters.verified_drafts import VerifiedRows
 from engine.step.planning.step_cost import StepCost
-from engine.step.telling.draft_counts import VerifiedRows
 
 _LOST_CORE = MOST_CREDIT
 """Plain steps: what took longer than so many beyond what is usual lost its core, and counts as

@@ -10,8 +10,8 @@ goes back to what is expected, and is tried again.
 
 from __future__ import annotations
 
+from engine.step.meters.load_meter import TwoTermFit
 from engine.step.planning.step_cost import StepCost
-from engine.step.telling.load_meter import TwoTermFit
 
 _SURPRISE = 3.0
 """What took longer than so many times the expected counts as that: it lost its core."""

@@ -46,7 +46,7 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of a draft that go into the block of its next token."""
     block_tokens: int = 1
     """Tokens of a block."""
-    is_held: bool = False
+    sits_out: bool = False
     """It computes nothing in this step: what its next token may be is not known yet."""
 
     def blocks_for_draft(self, num_tokens: int) -> int:
@@ -145,7 +145,7 @@ class StepPlan:
     chunks: tuple[Chunk, ...]
     limit: ChunkLimit = ChunkLimit.PROMPTS
     """Why the chunks are not longer."""
-    drafts: Mapping[SequenceKey, int] = field(default_factory=dict)
+    draft_lengths: Mapping[SequenceKey, int] = field(default_factory=dict)
     """Of decodes: how many tokens of their drafts are verified."""
 
     @property

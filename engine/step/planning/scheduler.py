@@ -72,7 +72,7 @@ class _Planning:
         self._chunks: list[Chunk] = []
         self._limit = ChunkLimit.PROMPTS
         self._is_queue_open = True
-        self._drafts: dict[SequenceKey, int] = {}
+        self._draft_lengths: dict[SequenceKey, int] = {}
 
     @property
     def admits(self) -> bool:
@@ -108,7 +108,7 @@ class _Planning:
     def plan_drafts(self) -> None:
         """Of the decodes of a single home, in a step that neither computes prompts nor preempts."""
         if len(self._homes) == 1 and not self._chunks:
-            self._drafts = self._homes[0].draft_lengths()
+            self._draft_lengths = self._homes[0].draft_lengths()
 
     def finish(self) -> StepPlan:
         """The plan, frozen; decodes are home by home."""
@@ -119,7 +119,7 @@ class _Planning:
             decodes=tuple(chain.from_iterable(home.decodes for home in self._homes)),
             chunks=tuple(self._chunks),
             limit=self._limit,
-            drafts=self._drafts,
+            draft_lengths=self._draft_lengths,
         )
 
     def _while_open(self, queue: Iterator[Offers]) -> Iterator[Offers]:
@@ -197,7 +197,7 @@ class _Home:
     def under_way(self) -> list[RunningView]:
         """Prompts that are partly computed, and go on."""
         found = [v for v in self._running if not v.is_decode and v.key not in self.preempted]
-        return [v for v in found if not v.is_held]
+        return [v for v in found if not v.sits_out]
 
     @property
     def room(self) -> ChunkBudget:
@@ -211,7 +211,7 @@ class _Home:
         for view in self._running:
             if len(self.decodes) == limit:
                 return
-            if not view.is_decode or view.is_held or view.key in self.preempted:
+            if not view.is_decode or view.sits_out or view.key in self.preempted:
                 continue
             if view.blocks_wanted <= self._blocks_left or self._preempt_for(view):
                 self._blocks_left -= view.blocks_wanted

@@ -15,9 +15,9 @@ from cluster.errors import SplitserveError
 from cluster.generation import GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest, PrefillMode
 from engine.sampling.grammars.compiler import CompiledGrammar
-from engine.step.drafting.draft_tally import DraftTally
 from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.beam_search import BeamSearchState, Candidates
+from engine.step.requests.draft_tally import DraftTally
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.sequence import Sequence
 

@@ -68,6 +68,16 @@ class RequestTable:
         ids = dict.fromkeys([sequence.request_id for sequence in sequences])
         return [request for i in ids if (request := self.get(i)) is not None]
 
+    def searches_among(self, sequences: Iterable[Sequence]) -> tuple[list[int], list[int]]:
+        """Which of them are beams of searches, and which are not, by index. Not asked while
+        `num_searches` is 0."""
+        own, others = list[int](), list[int]()
+        for index, sequence in enumerate(sequences):
+            request = self.get(sequence.request_id)
+            searches = request is not None and request.params.beams is not None
+            (own if searches else others).append(index)
+        return own, others
+
     def add(self, body: GenerateRequest) -> Request:
         """A new request, queued behind all others."""
         self._num_arrived += 1

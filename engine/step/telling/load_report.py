@@ -6,9 +6,9 @@ from cluster.deadline import Clock
 from cluster.generation import EngineLoad
 from engine.memory.block_pool import BlockPool, BlockState
 from engine.sampling.grammars.meter import GrammarMeter
+from engine.step.meters.load_meter import LoadMeter
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import RequestTable
-from engine.step.telling.load_meter import LoadMeter
 
 _INTERVAL_S = 0.05
 

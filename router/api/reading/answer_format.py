@@ -15,7 +15,7 @@ from router.api.reading.schema import SamplingFields
 from router.grammar.json_schema import schema_grammar
 from router.grammar.lark import json_object_grammar
 from router.grammar.structural_tag import structural_tag_grammar
-from router.grammar.wishes import StructuredOutputs, grammar_of
+from router.grammar.structured_outputs import StructuredOutputs, grammar_of
 
 _FORMAT, _OUTPUTS = "response_format", "structured_outputs"
 

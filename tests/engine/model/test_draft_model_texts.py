@@ -92,7 +92,7 @@ def spec_of(cards: Cards, draft: ModelCard | None, **options: Any) -> EngineSpec
         worker_id="tested",
         incarnation="only",
         options=EngineOptions(**(given | options)),
-        draft=None if draft is None else DraftSpec(card=draft, dtype="float32"),
+        drafter=None if draft is None else DraftSpec(card=draft, dtype="float32"),
     )
 
 
@@ -163,7 +163,7 @@ def test_smollm2_drafts_for_itself_without_a_mistake() -> None:
     asked = [request(str(i), prompt, i, max_tokens=24) for i, prompt in enumerate(tokens)]
     options = {"block_size_tokens": 16, "kv_memory_bytes": 64 << 20, "max_context_tokens": 512}
     spec = structs.replace(spec_of(cards, card, **options), dtype="bfloat16")
-    spec = structs.replace(spec, draft=DraftSpec(card=card, dtype="bfloat16"))
+    spec = structs.replace(spec, drafter=DraftSpec(card=card, dtype="bfloat16"))
     drafting, replica = engine_of(spec)
     found = generate(drafting, asked)
     plain = Engine(replica, replace(spec.options, speculation="off"))

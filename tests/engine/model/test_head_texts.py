@@ -84,7 +84,7 @@ def spec(heads: Heads, head: HeadsCard | None, **options: Any) -> EngineSpec:
     if head is None:
         return made
     said = replace(made.options, speculation=head.source)
-    return structs.replace(made, heads=HeadsSpec(card=head), options=said)
+    return structs.replace(made, drafter=HeadsSpec(card=head), options=said)
 
 
 def eager_engine(replica: Replica, given: EngineSpec) -> Engine:

@@ -84,7 +84,7 @@ def spec(alike: Alike, head: HeadsCard | None, kv: str = "auto", **options: Any)
     if head is None:
         return made
     said = replace(made.options, speculation=head.source)
-    return structs.replace(made, heads=HeadsSpec(card=head), options=said)
+    return structs.replace(made, drafter=HeadsSpec(card=head), options=said)
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def spec(card: ModelCard, speculation: str, **options: Any) -> EngineSpec:
     made = structs.replace(made, options=replace(made.options, speculation=speculation))
     is_asked = speculation in ("heads", "auto")
     heads = HeadsSpec(card=None, is_optional=speculation == "auto") if is_asked else None
-    return structs.replace(made, heads=heads)
+    return structs.replace(made, drafter=heads)
 
 
 def sixteen(**sampling: Any) -> list[Any]:

@@ -153,7 +153,7 @@ def test_what_became_of_its_drafts_is_counted_as_the_heads() -> None:
     engine.apply(Submit(body))
     last = DraftNumbers()
     for _ in range(100):
-        last = step(engine).drafts or last
+        last = step(engine).draft_numbers or last
         if engine.is_idle:
             break
     [kind] = last.by_drafter

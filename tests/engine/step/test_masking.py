@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from engine.contract.commands import Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
-from engine.step.mask_rows import STUCK_S, MaskVigil
-from engine.step.mask_waits import MaskWaits
+from engine.step.mask_waits import STUCK_S, MaskWaits
 from engine.step.step_health import EngineBroken
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import request
@@ -49,7 +51,8 @@ class Endless:
 def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watched_ones(
     is_watched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, clock, waited_s = plain_engine(), VirtualClock(), list[float]()
+    clock, waited_s = VirtualClock(), list[float]()
+    engine = plain_engine(clock=clock)
     for body in (
         body_of("person", "a"),
         body_of("tree", "b"),
@@ -66,7 +69,6 @@ def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watche
         row.job.result(60.0)
     masking.settle()
     masking.waits = MaskWaits(plan_s=0.001, step_s=0.004, lone_s=0.0)
-    masking._clock = clock
     maker: Any = masking._masks
 
     def begin(rows: list[MaskedRow]) -> None:
@@ -81,15 +83,15 @@ def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watche
     given = [len(engine.step().tokens) for _ in range(5)]
     assert given == [1] * 5  # the one without a grammar
     assert sum(waited_s) == pytest.approx(0.0 if is_watched else 0.004)
-    assert engine.is_compiling
+    assert engine.has_work_soon
 
 
 def test_a_mask_that_is_never_made_ends_the_engine() -> None:
-    engine, clock = plain_engine(), VirtualClock()
-    engine.masking._clock, engine.masking._vigil = clock, MaskVigil(clock)
+    clock = VirtualClock()
+    engine = plain_engine(clock=clock)
     engine.apply(Submit(body_of("person")))
     late_masks(engine, lambda row: True)
-    while not engine.masking._missed:
+    while not engine.masking.is_busy:
         engine.step()
     for _ in range(int(STUCK_S) - 1):
         clock.now_s += 1.0
@@ -100,15 +102,15 @@ def test_a_mask_that_is_never_made_ends_the_engine() -> None:
 
 
 def test_an_engine_that_was_stopped_has_not_waited_for_masks_meanwhile() -> None:
-    engine, clock = plain_engine(), VirtualClock()
-    engine.masking._clock, engine.masking._vigil = clock, MaskVigil(clock)
-    engine.apply(Submit(body_of("person")))
+    clock = VirtualClock()
+    engine = plain_engine(clock=clock)
+    engine.apply(Submit(structs.replace(body_of("person"), timeout_ms=math.inf)))
     masks = late_masks(engine, lambda row: True)
-    while not engine.masking._missed:
+    while not engine.masking.is_busy:
         engine.step()
     clock.now_s += 100 * STUCK_S
     engine.step()
-    assert engine.masking._missed
+    assert engine.masking.is_busy
     masks.arrive()
     assert len(engine.step().tokens) == 1
 
@@ -117,13 +119,13 @@ def test_rows_that_are_handed_back_are_begun_again() -> None:
     bodies = [body_of("person", f"r{i}", max_tokens=8, seed=i) for i in range(4)]
     expected, _ = answers(plain_engine(), bodies)
     engine = plain_engine()
-    maker = late_masks(engine, lambda row: False)
-    maker._clock = count(step=0.02).__next__  # each mask takes long: no job makes two
+    takes_long = count(step=0.02).__next__  # each mask does: no job makes two
+    late_masks(engine, lambda row: False, clock=takes_long)
     found, _ = answers(engine, bodies)
     assert [done.tokens for done in found] == [done.tokens for done in expected]
 
 
-def test_a_sequence_is_held_until_a_walk_that_nobody_waits_for_has_ended() -> None:
+def test_a_sequence_sits_out_until_a_walk_that_nobody_waits_for_has_ended() -> None:
     """Its matcher is used by one job at a time."""
     asked, [plain] = predicted([body_of("person", temperature=1.0)])
     engine, walks = drafting_engine(), list[MaskedRow]()
@@ -142,7 +144,7 @@ def test_a_sequence_is_held_until_a_walk_that_nobody_waits_for_has_ended() -> No
     for _ in range(5):
         collect(engine.step(), done)
         check(engine)
-    assert len(walks) == 1 and done["a"].token_ids() == given and engine.is_compiling
+    assert len(walks) == 1 and done["a"].token_ids() == given and engine.has_work_soon
     while not done["a"].ended:
         masks.arrive()
         collect(engine.step(), done)
@@ -174,6 +176,18 @@ def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
     assert [done.tokens for done in found] == [done.tokens for done in expected]
     assert forces[:4] == [has_spare_cores] * 4
     assert any(forces) and masking._forced.value > 0.0
+
+
+def test_the_threads_of_masks_end_when_they_are_closed() -> None:
+    before, engine = set(threading.enumerate()), plain_engine()
+    answers(engine, [body_of("person", max_tokens=4)])
+    made = [each for each in threading.enumerate() if each.name.startswith("masks")]
+    own = [each for each in made if each not in before]
+    assert own
+    engine.masking.close()
+    for each in own:
+        each.join(60.0)
+    assert not any(each.is_alive() for each in own)
 
 
 def test_nobody_waits_where_no_request_has_a_grammar(monkeypatch: pytest.MonkeyPatch) -> None:

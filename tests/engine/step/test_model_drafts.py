@@ -216,7 +216,7 @@ def test_what_it_guessed_is_told_as_the_models() -> None:
     engine.apply(Submit(request("a", [1, 2, 3], max_tokens=19)))
     while completion["a"].ended is None:
         frame = step(engine)
-        numbers += [] if frame.drafts is None else [frame.drafts]
+        numbers += [] if frame.draft_numbers is None else [frame.draft_numbers]
         collect(frame, completion)
     ended = completion["a"].ended
     assert list(numbers[-1].by_drafter) == [DrafterKind.MODEL]

@@ -12,6 +12,7 @@ from msgspec import structs
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.generation import FinishReason
+from cluster.speculation import wish_of
 from engine.contract.commands import GenerateRequest, Submit
 from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
@@ -195,7 +196,7 @@ def test_what_became_of_drafts_is_told_with_the_request_and_in_the_frames() -> N
     engine.apply(Submit(body))
     while completion["a"].ended is None:
         frame = step(engine)
-        numbers += [] if frame.drafts is None else [frame.drafts]
+        numbers += [] if frame.draft_numbers is None else [frame.draft_numbers]
         collect(frame, completion)
     ended = completion["a"].ended
     assert ended.draft_tokens == ended.accepted_draft_tokens > 10
@@ -280,15 +281,15 @@ def test_on_a_gpu_guesses_are_made_where_they_are_asked_for_by_name() -> None:
     """Its kernels are not batch-invariant: `auto` leaves texts as they are."""
     replica = small_replica()
     on_gpu = replace(replica, kv=torch.empty_like(replica.kv, device="meta"))
-    why = why_none(on_gpu, EngineOptions(speculation="auto"))
+    why = why_none(on_gpu, wish_of("auto"))
     assert why is not None
     assert "--speculation ngram guesses all the same" in why
-    by_name = EngineOptions(speculation="ngram")
+    by_name = EngineOptions(speculation="ngram").speculation_wish
     assert why_none(on_gpu, by_name) is None
     assert may_change_texts(on_gpu, by_name)
     assert not may_change_texts(replica, by_name)
     assert why_none(replace(on_gpu, num_homes=2), by_name) is not None
-    assert why_none(on_gpu, EngineOptions(speculation="off")) == "--speculation off"
+    assert why_none(on_gpu, wish_of("off")) == "--speculation off"
 
 
 def test_where_a_gpu_has_no_room_for_drafts_the_engine_starts_without_and_says_why() -> None:

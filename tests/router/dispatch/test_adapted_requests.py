@@ -15,7 +15,7 @@ from cluster.membership.member import Member
 from router.control.plane import FleetPlane
 from router.dispatch.stream import ChoiceTokens, Completed, FirstPart, RoutedRequest
 from router.fleet import fleet
-from router.fleet.adapters import REMEMBERED_S, FleetAdapters
+from router.fleet.fleet_adapters import REMEMBERED_S, FleetAdapters
 from tests.router.dispatch_bench import collect, request, router
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,

@@ -14,7 +14,7 @@ from protos import generation_pb2, handoff_pb2, worker_pb2
 from router.grammar.json_schema import JsonOptions, schema_grammar
 from router.grammar.lark import choice_grammar, json_object_grammar, regex_grammar
 from router.vllm.completion_body import completion_body, prefill_body
-from router.vllm.structured_outputs import check_version
+from router.vllm.vllm_grammar import check_version
 from tests.router.planes import PAIRING
 
 MODEL = "smollm2"

@@ -17,7 +17,6 @@ import pytest
 import worker.adapters.shelf as worker_shelf
 from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters.files import AdapterFiles, adapter_folder, read_adapter
-from cluster.models.adapters.shelf_scan import Signature, scan, signature_of
 from cluster.models.card import DecoderConfig
 from cluster.process.background import Background, cancel, nothing_needed
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
@@ -26,6 +25,7 @@ from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
 from worker.adapters.lost import MAX_LOOKS
 from worker.adapters.shelf import LOOK_INTERVAL_S, RETIRE_S, AdapterShelf
+from worker.adapters.shelf_scan import Signature, scan, signature_of
 from worker.adapters.storage import MAX_LEFT, FolderStorage
 
 

@@ -20,7 +20,6 @@ from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters import plain_file, tensor_file
 from cluster.models.adapters.files import adapter_folder, read_adapter
 from cluster.models.adapters.settings import read_settings
-from cluster.models.adapters.shelf_scan import scan
 from cluster.models.adapters.targets import adapter_targets, values_per_lora_rank
 from cluster.models.adapters.tensor_file import MAX_HEADER_BYTES
 from cluster.models.card import DecoderConfig, LatentConfig, MixtureConfig
@@ -325,18 +324,6 @@ def test_storage_that_fails_is_told_from_files_that_are_wrong(
                 read_adapter(tmp_path, folder, CONFIG)
     with pytest.raises(AdapterUnread, match="the folder of adapters cannot be read now"):
         adapter_folder(tmp_path / "unmounted", "a")
-
-
-def test_the_watch_sees_whole_folders_with_good_names(tmp_path: Path) -> None:
-    save_adapter(tmp_path / "good", CONFIG)
-    save_adapter(tmp_path / ".hidden", CONFIG)
-    save_adapter(tmp_path / ("x" * 97), CONFIG)
-    (tmp_path / "half").mkdir()
-    (tmp_path / "half" / "adapter_config.json").write_text(json.dumps(GOOD))
-    before = scan(tmp_path)
-    assert list(before) == ["good"]
-    save_adapter(tmp_path / "good", CONFIG, rank=16)
-    assert scan(tmp_path)["good"] != before["good"]
 
 
 def test_ranks_together_hold_little_more_than_one_device() -> None:

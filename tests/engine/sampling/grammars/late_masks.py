@@ -11,6 +11,7 @@ from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker
 from engine.step.engine import Engine
 from engine.step.mask_waits import MaskWaits
+from kernels.reference.mask_logits import WORD_BITS
 
 AT_ONCE = MaskWaits(plan_s=60.0, least_forced=0.0, step_s=60.0, lone_s=60.0)
 """Masks are waited for, as if machines had time."""
@@ -58,11 +59,12 @@ class LateMasks(MaskMaker):
             job.set_result(took_s)
 
 
-def late_masks(engine: Engine, is_late: Callable[[MaskedRow], bool]) -> LateMasks:
-    """From now on the engine's, which waits for none."""
+def late_masks(engine: Engine, is_late: Callable[[MaskedRow], bool], **more: Any) -> LateMasks:
+    """From now on the engine's, which waits for none. `more`: see MaskMaker."""
     usual = engine.masking._masks
     assert usual is not None
-    made = LateMasks(usual._num_words * 32, usual._meter, ends=usual._ends, is_late=is_late)
+    num_tokens, given = usual._num_words * WORD_BITS, {"ends": usual._ends, **more}
+    made = LateMasks(num_tokens, usual._meter, is_late=is_late, **given)
     made._num_words = usual._num_words
     engine.masking._masks, engine.masking.waits = made, NEVER
     return made

@@ -17,7 +17,7 @@ from engine.sampling.grammars.kept_grammars import MAX_KEPT
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.sampling.grammars.meter import GrammarMeter
-from engine.step.mask_rows import look_at_compiling
+from engine.step.mask_waits import look_at_compiling
 from engine.step.step_health import EngineBroken
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import (

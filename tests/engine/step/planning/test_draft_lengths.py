@@ -133,7 +133,7 @@ def budget(**changes: object) -> Budget:
 
 
 def planned(views: list[RunningView], **changes: object) -> dict[SequenceKey, int]:
-    return dict(schedule(views, [], [budget(**changes)]).drafts)
+    return dict(schedule(views, [], [budget(**changes)]).draft_lengths)
 
 
 def test_a_plan_of_decodes_alone_has_drafts() -> None:
@@ -147,16 +147,16 @@ def test_there_are_none_beside_a_prompt_nor_where_somebody_is_preempted() -> Non
     tight = [view(1, *powers(0.9), blocks_wanted=1), view(2, *powers(0.9), blocks_wanted=1)]
     plan = schedule(tight, [], [budget(num_available=1)])
     assert plan.preempted == ((2, 0),)
-    assert plan.drafts == {}
+    assert plan.draft_lengths == {}
 
 
 def test_nobody_loses_a_block_or_a_row_to_a_draft() -> None:
     views = [view(1, *powers(0.98), room=0, blocks_wanted=1), view(2, blocks_wanted=1)]
     plan = schedule(views, [], [budget(num_available=2)])
     assert plan.decodes == ((1, 0), (2, 0))
-    assert plan.drafts == {}
+    assert plan.draft_lengths == {}
     few = schedule([view(1, *powers(0.98)), view(2)], [], [budget(max_batch_tokens=5)])
-    assert (len(few.decodes), few.drafts) == (2, {(1, 0): 3})
+    assert (len(few.decodes), few.draft_lengths) == (2, {(1, 0): 3})
 
 
 def test_what_guessing_takes_makes_drafts_shorter_and_none_of_them_in_the_end() -> None:

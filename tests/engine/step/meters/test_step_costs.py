@@ -7,8 +7,8 @@ import random
 import pytest
 
 from cluster.generation import pairs_of
+from engine.step.meters.load_meter import StepCostMeter
 from engine.step.planning.step_cost import StepCost
-from engine.step.telling.load_meter import StepCostMeter
 
 TRUE = StepCost(base_ms=4.0, row_ms=0.25, token_ms=0.3, pair_ms=0.02)
 

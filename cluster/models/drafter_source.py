@@ -12,13 +12,13 @@ from cluster.models.cache.source import FolderSource, GgufSource, parse_source
 from cluster.models.card import ModelCard
 from cluster.models.heads.card import HeadsCard
 from cluster.models.text.same_tokens import spell_alike
-from cluster.speculation import SPECULATION_WORDS, wish_of
+from cluster.speculation import SPECULATION_WORDS, SpeculationWish
 
 
-def local_draft_source(speculation: str) -> str | None:
-    """What an option says, where that is a folder or a file of this machine. None: a word, or what
+def local_drafter_source(wish: SpeculationWish) -> str | None:
+    """What is asked for, where that is a folder or a file of this machine. None: a word, or what
     is fetched when it is needed. Raises ConfigError for what is neither a word nor a source."""
-    source = wish_of(speculation).source
+    source = wish.source
     if source is None:
         return None
     with _said_of_speculation():
@@ -26,22 +26,22 @@ def local_draft_source(speculation: str) -> str | None:
     return source if isinstance(place, FolderSource | GgufSource) else None
 
 
-def check_draft(source: str, target: ModelCard) -> None:
+def check_drafter(source: str, target: ModelCard) -> None:
     """Whether a folder or file of this machine can guess for `target`, as far as is seen without
     loading it. Raises ConfigError, and a ModelError."""
     try:
-        find_draft_card(source, target)
+        find_drafter_card(source, target)
     except (BadCheckpoint, UnsupportedModel) as error:
         raise ConfigError(
             f"speculation by {source} cannot be had: {error.message}", param="speculation"
         ) from error
 
 
-def find_draft_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
+def find_drafter_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
     """Blocking: may download. Raises ConfigError for a model that is not there, or that spells text
     in other tokens, and a ModelError. A head has the target's tokens: whether it fits the target is
     seen where it is loaded."""
-    heads = find_draft_heads(source)
+    heads = find_drafter_heads(source)
     if heads is not None:
         return heads
     with _said_of_speculation():
@@ -55,8 +55,8 @@ def find_draft_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
     return card
 
 
-def find_draft_heads(source: str) -> HeadsCard | None:
-    """As `find_draft_card`; None: it is no head."""
+def find_drafter_heads(source: str) -> HeadsCard | None:
+    """As `find_drafter_card`; None: it is no head."""
     with _said_of_speculation():
         return find_heads(source)
 

@@ -10,10 +10,11 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.draft_source import check_draft, local_draft_source
+from cluster.models.drafter_source import check_drafter, local_drafter_source
+from cluster.speculation import wish_of
 from tests.engine.model.tiny_eagle import eagle_config, random_tensors, saved_heads
 from tests.engine.model.tiny_llama import tiny_config
-from tests.worker.test_draft_card import WORDS, model_in
+from tests.worker.test_drafter_card import WORDS, model_in
 
 
 @pytest.fixture
@@ -23,13 +24,13 @@ def target(tmp_path: Path) -> ModelCard:
 
 @pytest.mark.parametrize("said", ["auto", "off", "ngram", "heads", "smollm2", "hf://me/not-there"])
 def test_words_and_what_is_fetched_later_are_no_matter_of_this_machine(said: str) -> None:
-    assert local_draft_source(said) is None
+    assert local_drafter_source(wish_of(said)) is None
 
 
 @pytest.mark.parametrize("said", ["/no/such/model", "ngrams", "hf://one-part", ""])
 def test_what_is_neither_a_word_nor_a_source_is_refused(said: str) -> None:
     with pytest.raises(ConfigError, match="speculation is ") as caught:
-        local_draft_source(said)
+        local_drafter_source(wish_of(said))
     assert caught.value.param == "speculation"
 
 
@@ -39,8 +40,8 @@ def test_models_and_heads_that_can_guess_are_let_be(target: ModelCard, tmp_path:
     config = eagle_config(tiny_config())
     eagle = saved_heads(random_tensors(config), config, tmp_path / "eagle")
     for folder in (draft, eagle):
-        assert local_draft_source(str(folder)) == str(folder)
-        check_draft(str(folder), target)
+        assert local_drafter_source(wish_of(str(folder))) == str(folder)
+        check_drafter(str(folder), target)
 
 
 def test_a_folder_that_cannot_guess_for_the_model_is_refused(
@@ -50,5 +51,5 @@ def test_a_folder_that_cannot_guess_for_the_model_is_refused(
     (tmp_path / "empty").mkdir()
     for folder, why in ((other, "not those of target"), (tmp_path / "empty", "config.json")):
         with pytest.raises(ConfigError, match=f"cannot be had: .*{why}") as caught:
-            check_draft(str(folder), target)
+            check_drafter(str(folder), target)
         assert caught.value.param == "speculation"

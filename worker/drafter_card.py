@@ -11,22 +11,21 @@ from cluster.identity import Role
 from cluster.models.cache.find_card import find_text_card
 from cluster.models.cache.source import HubSource, parse_source
 from cluster.models.card import ModelCard
-from cluster.models.draft_source import find_draft_card, find_draft_heads
+from cluster.models.drafter_source import find_drafter_card, find_drafter_heads
 from cluster.models.heads.card import HeadsCard
 from cluster.process.thread_call import in_thread
-from cluster.speculation import wish_of
 
 
-async def find_draft(options: WorkerOptions, target: ModelCard) -> ModelCard | HeadsCard | None:
+async def find_drafter(options: WorkerOptions, target: ModelCard) -> ModelCard | HeadsCard | None:
     """The card of what guesses for `target`, fetched when it is not here; None: no checkpoint does,
     or nobody decodes here and it is no head, whose KV is in the blocks of prompts. Raises
     ConfigError for one that cannot, and a ModelError."""
-    source = wish_of(options.engine.speculation).source
+    source = options.engine.speculation_wish.source
     if source is None:
         return None
     if options.role is Role.PREFILL:
         return await in_thread("model-fetch", lambda: _find_heads_alone(source))
-    return await in_thread("model-fetch", lambda: find_draft_card(source, target))
+    return await in_thread("model-fetch", lambda: find_drafter_card(source, target))
 
 
 def _find_heads_alone(source: str) -> HeadsCard | None:
@@ -36,4 +35,4 @@ def _find_heads_alone(source: str) -> HeadsCard | None:
         if isinstance(parse_source(source), HubSource):
             find_text_card(ModelOptions(model=source))
             return None
-    return find_draft_heads(source)
+    return find_drafter_heads(source)

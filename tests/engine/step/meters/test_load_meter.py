@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from engine.step.meters.load_meter import LoadMeter, MovingAverage
 from engine.step.planning.plan import Chunk, HomeShare
-from engine.step.telling.load_meter import LoadMeter, MovingAverage
 
 
 def test_the_first_observation_sets_an_average_and_later_ones_move_it() -> None:

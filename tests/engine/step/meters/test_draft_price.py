@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.contract.draft_numbers import DrafterKind
-from engine.step.telling.draft_counts import VerifiedDraft, VerifiedRows
-from engine.step.telling.draft_price import DraftPrice
-from engine.step.telling.load_meter import LoadMeter
+from engine.step.meters.draft_price import DraftPrice
+from engine.step.meters.load_meter import LoadMeter
+from engine.step.meters.verified_drafts import VerifiedDraft, VerifiedRows
 
 
 def test_the_price_is_expected_of_plain_steps_before_the_first_draft() -> None:
@@ -56,8 +56,7 @@ def test_a_step_that_lost_its_core_does_not_end_drafts_for_good() -> None:
 
 
 def test_a_step_with_drafts_counts_as_the_steps_that_it_saved() -> None:
-    meter = LoadMeter()
-    meter.costs.drafts = DraftPrice()
+    meter = LoadMeter(price=DraftPrice())
     for start_s in (0.0, 1.0):
         meter.begin(start_s)
         meter.end(start_s + 0.010, has_work=True, chunks=(), num_decodes=2)

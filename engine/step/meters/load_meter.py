@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from cluster.deadline import Clock
 from cluster.generation import pairs_of
+from engine.step.meters.draft_price import DraftPrice
+from engine.step.meters.verified_drafts import VerifiedRows
 from engine.step.planning.plan import Chunk, HomeShare
 from engine.step.planning.step_cost import StepCost
-from engine.step.telling.draft_counts import VerifiedRows
-from engine.step.telling.draft_price import DraftPrice
 
 _WEIGHT = 0.1
 _NUM_GAPS = 512
@@ -122,11 +122,11 @@ class StepFits:
 class StepCostMeter:
     """Told of every step by the engine; asked before every step by the planner."""
 
-    def __init__(self) -> None:
+    def __init__(self, draft_price: DraftPrice | None = None) -> None:
+        """`draft_price`: of an engine that guesses coming tokens."""
         self._taken = StepFits()
         self._undisturbed = StepFits()
-        self.drafts: DraftPrice | None = None
-        """Of an engine that guesses coming tokens."""
+        self._draft_price = draft_price
         self._tail = 1.0
 
     @property
@@ -139,8 +139,8 @@ class StepCostMeter:
             token_ms=chunks.a,
             pair_ms=chunks.b,
             tail=self._tail,
-            draft_row_ms=0.0 if self.drafts is None else self.drafts.ms,
-            draft_base_ms=0.0 if self.drafts is None else self.drafts.base_ms,
+            draft_row_ms=0.0 if self._draft_price is None else self._draft_price.ms,
+            draft_base_ms=0.0 if self._draft_price is None else self._draft_price.base_ms,
         )
 
     @property
@@ -177,16 +177,16 @@ class StepCostMeter:
         alone_ms = took_ms if undisturbed_ms is None else undisturbed_ms
         for fits, ms in ((self._taken, took_ms), (self._undisturbed, alone_ms)):
             fits.add(ms, num_rows=num_rows, num_tokens=num_tokens, num_pairs=num_pairs)
-        if self.drafts is not None and num_rows and not num_tokens:
+        if self._draft_price is not None and num_rows and not num_tokens:
             decodes_ms = self._taken.decodes_ms
-            self.drafts.note_plain(num_rows, decodes_ms(num_rows), decodes_ms(1))
+            self._draft_price.note_plain(num_rows, decodes_ms(num_rows), decodes_ms(1))
 
     def add_drafts(self, took_ms: float, verified: VerifiedRows) -> float:
         """A step of decodes with drafts: what it took longer is their rows'. Returns that; below 0
         where it took less than a plain step is expected to."""
-        assert self.drafts is not None, "who verifies drafts has a price for them"
+        assert self._draft_price is not None, "who verifies drafts has a price for them"
         added_ms = took_ms - self._taken.decodes_ms(verified.num_decodes)
-        self.drafts.add(verified.weight, max(0.0, added_ms))
+        self._draft_price.add(verified.weight, max(0.0, added_ms))
         return added_ms
 
     def _note_tail(self, took_ms: float, expected_ms: float) -> None:
@@ -204,14 +204,14 @@ class LoadMeter:
     """Told by the engine when steps begin and end, in seconds of its clock.
 
     `core_clock` counts what the process has computed, in seconds of its cores: a step that waited
-    for a core took longer than that. None: a step counts as long as it took.
+    for a core took longer than that. None: a step counts as long as it took. `price`: of drafts.
     """
 
-    def __init__(self, core_clock: Clock | None = None) -> None:
+    def __init__(self, core_clock: Clock | None = None, price: DraftPrice | None = None) -> None:
         self._core_clock = core_clock
         self.prefill = MovingAverage()
         self.decode = MovingAverage()
-        self.costs = StepCostMeter()
+        self.costs = StepCostMeter(price)
         self.num_preemptions = 0
         self.prefill_busy_s = self.decode_busy_s = 0.0
         """Of all steps: what they took for prompts, and for answers."""

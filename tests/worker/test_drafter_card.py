@@ -13,7 +13,7 @@ import pytest
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError, PairingMismatch
 from cluster.identity import Role, WorkerKey
-from cluster.models import draft_source
+from cluster.models import drafter_source
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.models.heads.card import HeadsCard
@@ -24,8 +24,8 @@ from engine.contract.spec import EngineSpec
 from tests.engine.model.tiny_eagle import eagle_config, random_tensors, saved_heads
 from tests.engine.model.tiny_llama import random_model, tiny_config
 from tests.worker.worker_bench import options_for
-from worker import draft_card
-from worker.draft_card import find_draft
+from worker import drafter_card
+from worker.drafter_card import find_drafter
 from worker.engine.scripted_link import scripted_ready
 from worker.start import facts_of, pairing_of, spec_of
 
@@ -58,7 +58,7 @@ def model_in(folder: Path, words: list[str]) -> Path:
 
 def found(speculation: str, target: Path, role: Role = Role.DECODE) -> ModelCard | HeadsCard | None:
     options = options_for(role, engine=EngineOptions(speculation=speculation))
-    return asyncio.run(find_draft(options, ModelStore().resolve(str(target))))
+    return asyncio.run(find_drafter(options, ModelStore().resolve(str(target))))
 
 
 @pytest.mark.parametrize("word", ["auto", "off", "ngram", "heads"])
@@ -84,8 +84,8 @@ def test_where_nobody_decodes_a_whole_model_is_neither_fetched_nor_digested(
     def fetched(*_: Any) -> Any:
         raise AssertionError("the weights would be fetched, or read")
 
-    monkeypatch.setattr(draft_card, "find_text_card", fetched)
-    monkeypatch.setattr(draft_source, "find_card", fetched)
+    monkeypatch.setattr(drafter_card, "find_text_card", fetched)
+    monkeypatch.setattr(drafter_source, "find_card", fetched)
     speculation = str(folder) if source == "folder" else source
     assert found(speculation, folder, Role.PREFILL) is None
 
