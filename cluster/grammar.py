@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
+from cluster.identity import owner_of
+
 DIGEST_BYTES = 16
-OWNER_BYTES = 8
 
 
 class GrammarKind(enum.StrEnum):
@@ -36,8 +37,9 @@ as `@name`."""
 
 
 class Grammar(msgspec.Struct, frozen=True):
-    """Equal texts are equal grammars, whoever sent them. Not checked here: what enters a router is
-    checked there, what enters a worker is bounded by `worker/admission.py`."""
+    """Equal texts are equal grammars, and what is made of them is each owner's own. Not checked
+    here: what enters a router is checked there, what enters a worker is bounded by
+    `worker/admission.py`."""
 
     text: str
     """Lark in llguidance's dialect, or parts in its JSON: see `parts_of`."""
@@ -46,18 +48,19 @@ class Grammar(msgspec.Struct, frozen=True):
     """The client's field, for refusals; workers are not told."""
 
     owner: bytes = b""
-    """In whose share of an engine's compiled grammars it counts: a name that says nothing of the
-    tenant. The router's word; the client's field is not asked."""
+    """Who alone has what is made of it, in a router and in an engine, and in whose share of an
+    engine's compiled grammars it counts: a name that says nothing of the tenant. The router's word;
+    the client's field is not asked."""
 
     def owned_by(self, tenant: str) -> Grammar:
-        """The same, in that tenant's share."""
-        name = blake2b(tenant.encode(), digest_size=OWNER_BYTES).digest()
-        return msgspec.structs.replace(self, owner=name)
+        """The same, that tenant's alone."""
+        return msgspec.structs.replace(self, owner=owner_of(tenant))
 
     @property
     def digest(self) -> bytes:
-        """DIGEST_BYTES of the text: the name of what is made of it."""
-        return blake2b(self.text.encode(), digest_size=DIGEST_BYTES).digest()
+        """DIGEST_BYTES: the name of what is made of the text for its owner. Tenants share nothing
+        of that: how soon it is there would tell one of them what another has asked for."""
+        return blake2b(self.text.encode(), key=self.owner, digest_size=DIGEST_BYTES).digest()
 
 
 def has_parts(text: str) -> bool:

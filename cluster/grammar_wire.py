@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cluster.errors import InvalidRequest
-from cluster.grammar import OWNER_BYTES, Grammar, GrammarKind
+from cluster.grammar import Grammar, GrammarKind
+from cluster.identity import OWNER_BYTES
 from protos import generation_pb2
 
 

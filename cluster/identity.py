@@ -1,12 +1,15 @@
-"""Who a worker is: a stable id, and an incarnation that is new with every process."""
+"""Who a worker is: a stable id, and an incarnation that is new with every process; and who a tenant
+is to workers."""
 
 from __future__ import annotations
 
 import enum
 import os
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import NamedTuple
 
+OWNER_BYTES = 8
 UniqueHex = Callable[[], str]
 """32 hexadecimal digits that nobody was given before; a simulation gives its own."""
 
@@ -41,3 +44,8 @@ def new_incarnation(draw: UniqueHex = unique_hex) -> str:
 def new_request_id(draw: UniqueHex = unique_hex) -> str:
     """A request id for a client that gave none."""
     return f"req-{draw()}"
+
+
+def owner_of(tenant: str) -> bytes:
+    """OWNER_BYTES that say nothing of the tenant: all that is one tenant's has the same."""
+    return blake2b(tenant.encode(), digest_size=OWNER_BYTES).digest()

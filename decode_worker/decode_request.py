@@ -29,7 +29,7 @@ from cluster.errors import (
     status_of,
 )
 from cluster.generation import Timing, Usage
-from cluster.identity import WorkerKey
+from cluster.identity import OWNER_BYTES, WorkerKey
 from cluster.logs import bind_request, get_logger
 from cluster.process.background import Background
 from cluster.process.lifespan import WorkLease
@@ -295,4 +295,5 @@ def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) ->
         resume=[begun_from_wire(begun) for begun in submit.resume],
         prediction=list(submit.prediction),
         adapter=check_digest(submit.adapter) if submit.adapter else "",
+        owner=submit.owner[:OWNER_BYTES],
     )

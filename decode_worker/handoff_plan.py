@@ -56,6 +56,7 @@ class HandoffPlan:
             digest_tokens=digest_tokens,
             cache_root=request.cache_root,
             adapter=request.adapter,
+            owner=request.owner,
             resume=begun_to_wire(request.resume[0]) if request.resume else None,
             trace=None if self.trace is None else self.trace.for_source,
         )

@@ -10,6 +10,7 @@ import grpc
 from cluster.adapter import check_digest
 from cluster.deadline import Clock
 from cluster.errors import InvalidRequest, SplitserveError
+from cluster.identity import OWNER_BYTES
 from cluster.sampling import SamplingParams
 from cluster.tracing.context import context_from_wire
 from cluster.tracing.part import SpanFacts
@@ -46,6 +47,7 @@ async def pool(
             asked_s=request.asked_s if request.HasField("asked_s") else None,
             dimensions=request.dimensions if request.HasField("dimensions") else None,
             adapter=check_digest(request.adapter) if request.adapter else "",
+            owner=request.owner[:OWNER_BYTES],
         ),
         prompt,
     )

@@ -13,6 +13,7 @@ from cluster.config import WorkerOptions
 from cluster.deadline import Deadline
 from cluster.errors import ConfigError, SplitserveError, status_of
 from cluster.generation import Usage
+from cluster.identity import OWNER_BYTES
 from cluster.logs import bind_request, get_logger
 from cluster.rpc import RpcServer, abort
 from cluster.tracing.context import context_from_wire
@@ -201,6 +202,7 @@ def _to_engine(
         timeout_ms=deadline.remaining_ms,
         resume=[begun_from_wire(request.resume)] if request.HasField("resume") else [],
         adapter=check_digest(request.adapter) if request.adapter else "",
+        owner=request.owner[:OWNER_BYTES],
     )
 
 

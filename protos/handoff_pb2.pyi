@@ -114,7 +114,7 @@ class TraceParent(_message.Message):
     def __init__(self, trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., trace_state: _Optional[str] = ...) -> None: ...
 
 class PrefillRequest(_message.Message):
-    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens", "resume", "trace", "adapter", "cached_only")
+    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens", "resume", "trace", "adapter", "owner", "cached_only")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,7 @@ class PrefillRequest(_message.Message):
     RESUME_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     CACHED_ONLY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     incarnation: str
@@ -136,11 +137,12 @@ class PrefillRequest(_message.Message):
     resume: BegunChoice
     trace: TraceParent
     adapter: str
+    owner: bytes
     cached_only: bool
-    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., cached_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., owner: _Optional[bytes] = ..., cached_only: _Optional[bool] = ...) -> None: ...
 
 class PoolRequest(_message.Message):
-    __slots__ = ("request_id", "incarnation", "pooling", "token_ids", "cache_root", "dimensions", "asked_s", "trace", "adapter")
+    __slots__ = ("request_id", "incarnation", "pooling", "token_ids", "cache_root", "dimensions", "asked_s", "trace", "adapter", "owner")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +152,7 @@ class PoolRequest(_message.Message):
     ASKED_S_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     incarnation: str
     pooling: str
@@ -159,7 +162,8 @@ class PoolRequest(_message.Message):
     asked_s: float
     trace: TraceParent
     adapter: str
-    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., pooling: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., cache_root: _Optional[bytes] = ..., dimensions: _Optional[int] = ..., asked_s: _Optional[float] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ...) -> None: ...
+    owner: bytes
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., pooling: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., cache_root: _Optional[bytes] = ..., dimensions: _Optional[int] = ..., asked_s: _Optional[float] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., owner: _Optional[bytes] = ...) -> None: ...
 
 class PoolResponse(_message.Message):
     __slots__ = ("values", "cached_tokens", "queue_ms", "prefill_ms")

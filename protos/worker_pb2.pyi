@@ -107,7 +107,7 @@ class PrefillTarget(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s", "resume", "first_token_ms", "trace", "adapter", "prediction", "pool")
+    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s", "resume", "first_token_ms", "trace", "adapter", "owner", "prediction", "pool")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +119,7 @@ class Submit(_message.Message):
     FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
@@ -132,9 +133,10 @@ class Submit(_message.Message):
     first_token_ms: float
     trace: _handoff_pb2.TraceParent
     adapter: str
+    owner: bytes
     prediction: _containers.RepeatedScalarFieldContainer[int]
     pool: PoolWish
-    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ..., resume: _Optional[_Iterable[_Union[_handoff_pb2.BegunChoice, _Mapping]]] = ..., first_token_ms: _Optional[float] = ..., trace: _Optional[_Union[_handoff_pb2.TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., prediction: _Optional[_Iterable[int]] = ..., pool: _Optional[_Union[PoolWish, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ..., resume: _Optional[_Iterable[_Union[_handoff_pb2.BegunChoice, _Mapping]]] = ..., first_token_ms: _Optional[float] = ..., trace: _Optional[_Union[_handoff_pb2.TraceParent, _Mapping]] = ..., adapter: _Optional[str] = ..., owner: _Optional[bytes] = ..., prediction: _Optional[_Iterable[int]] = ..., pool: _Optional[_Union[PoolWish, _Mapping]] = ...) -> None: ...
 
 class PoolWish(_message.Message):
     __slots__ = ("pooling", "dimensions")

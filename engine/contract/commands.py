@@ -64,6 +64,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     adapter: str = ""
     """Digest of the adapter that computes it, prompt and answer; empty: the model alone."""
+    owner: bytes = b""
+    """Whose it is: adapters that lack room are given it by turns of their requests' owners."""
     prediction: list[int] = []
     """What the client expects of the answer, from its beginning: tokens to guess from."""
     dimensions: int | None = None

@@ -6,8 +6,8 @@
       '-------------------------------------------------- of no request: evicted --'
 
 A request holds its adapter from the moment that it gets it to its end, so that none goes under a
-running answer. One that waits for files is passed by others. Those that lack room take turns, an
-adapter after the other: the first is passed for PASSED_S by all whose adapter is there; then those
+running answer. One that waits for files is passed by others. Those that lack room take turns, by
+owner, then by adapter: the first is passed for PASSED_S by all whose adapter is there; then those
 that are to give way for it are closed: who has one goes on with it, nobody else gets it, and when
 the last has left it is the first one's. All other adapters go on. One adapter is staged at a time.
 """
@@ -25,6 +25,7 @@ from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.model.adapters.rank_adapters import Staged
 from engine.model.adapters.words import ClearAdapter, SettleAdapter, StageAdapter
 from engine.runner.replica_adapters import ReplicaAdapters
+from engine.step.adapter_turns import AdapterTurns
 from engine.step.bank_places import BankPlace, BankPlaces
 from engine.step.requests.adapter_use import AdapterUse
 
@@ -43,6 +44,7 @@ class Adapting:
         self._bank = BankPlaces(adapters.room)
         self._known: dict[str, LoadAdapter] = {}
         self._waiting: deque[AdapterUse] = deque()
+        self._turns = AdapterTurns()
         self._unasked: deque[str] = deque()
         """Known and to be read where there is room, though nobody has asked yet."""
         self._leaving: set[str] = set()
@@ -50,7 +52,7 @@ class Adapting:
         self._staged: str | None = None
         self._settle_s = 0.0
         self._lacking: str | None = None
-        """The adapter of the first that waits, which lacked room at the last turn."""
+        """The adapter of the first, which lacked room at the last turn, and stays the first."""
         self._lacking_s = 0.0
         """Since when."""
         self._closed: BankPlace | None = None
@@ -104,11 +106,11 @@ class Adapting:
             self._leaving.add(command.digest)
             self._drop_left(command.digest)
 
-    def enter(self, digest: str) -> AdapterUse:
+    def enter(self, digest: str, owner: bytes = b"") -> AdapterUse:
         """For a new request. Raises AdapterGone where it is not known here."""
         if digest not in self._known:
             raise AdapterGone(f"this worker has not loaded the adapter {digest}")
-        use = AdapterUse(digest, self.leave)
+        use = AdapterUse(digest, self.leave, owner)
         self._waiting.append(use)
         self.turn()
         return use
@@ -129,13 +131,10 @@ class Adapting:
         self._settle()
         if all(use.digest != self._lacking for use in self._waiting):
             self._lacking = self._closed = None
-        is_lacking = False
         for use in list(self._waiting):
-            if self._grant(use, may_stage=not is_lacking):
+            if self._hold(use):
                 self._waiting.remove(use)
-            elif self._staged is None and not is_lacking:
-                is_lacking = True
-                self._lacks(use.digest)
+        self._stage_next()
         if self._waiting:
             self._leave_unasked()
         elif self._staged is None:
@@ -165,21 +164,31 @@ class Adapting:
         """It is not about to give way."""
         return self._closed is None or digest not in self._closed.in_way
 
-    def _grant(self, use: AdapterUse, *, may_stage: bool) -> bool:
-        """Whether it waits no longer: it has its adapter, or never will."""
+    def _hold(self, use: AdapterUse) -> bool:
+        """Whether its adapter is there, and it has it now. Before any gives way: one that was read
+        for somebody does not go before he has it."""
         resident = self._bank.get(use.digest)
-        if resident is not None and resident.is_placed:
-            if not self._is_open(use.digest):
-                return False
-            use.slot = self._bank.hold(use.digest)
-            return True
-        if resident is None and self._staged is None and may_stage:
+        if resident is None or not resident.is_placed or not self._is_open(use.digest):
+            return False
+        use.slot = self._bank.hold(use.digest)
+        return True
+
+    def _stage_next(self) -> None:
+        """The first that there is room for, and none behind one that lacks it."""
+        for use in self._turns.in_order(self._waiting, self._lacking):
+            if self._staged is not None:
+                return
+            if use.digest in self._bank:
+                continue  # it is to give way
             command = self._known.get(use.digest)
             if command is None:
                 use.error = AdapterGone(f"the adapter {use.digest} was unloaded")
-                return True
-            self._stage(command, may_evict=True)
-        return False
+                self._waiting.remove(use)
+            elif self._stage(command, may_evict=True):
+                self._turns.taken(use.owner)
+            else:
+                self._lacks(use.digest)
+                return
 
     def _leave_unasked(self) -> None:
         """Who waits comes first, and there may always be somebody: these may be asked for at once,

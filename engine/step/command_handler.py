@@ -72,7 +72,7 @@ class CommandHandler:
                 eos_token_ids=self._replica.eos_token_ids,
                 block_size=self._placement.block_size,
             )
-            use = self._enter(body.adapter) if body.adapter else None
+            use = self._enter(body) if body.adapter else None
         except SplitserveError as error:
             self._writer.refuse(body, error)
         else:
@@ -91,11 +91,11 @@ class CommandHandler:
                 self._writer.started(request, request.leader)
                 self._writer.prefilled(split_prompt.announce(request, self._placement))
 
-    def _enter(self, digest: str) -> AdapterUse:
+    def _enter(self, body: GenerateRequest) -> AdapterUse:
         """Raises AdapterGone."""
         if self._adapters is None:
             raise AdapterGone("this worker loads no adapters; start it with --adapters")
-        return self._adapters.enter(digest)
+        return self._adapters.enter(body.adapter, body.owner)
 
     def apply(self, command: RequestCommand) -> None:
         """Applies a command to its request; one that is unknown, or over, is ignored."""

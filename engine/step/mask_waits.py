@@ -28,10 +28,17 @@ class MaskWaits:
     """... where so large a part of the last masks had one, for each mask that is waited for: the
     more streams, the longer their masks take (sixteen 0.2 ms, which the forward pass hides unless
     they are waited for), and the less of a step a token is."""
+    step_share: float = 0.25
+    """In all of a step, that included, of what one takes as measured, such waits among it: so it is
+    longer by a third at most. Rows whose masks are not there then wait a step."""
     step_s: float = 0.005
-    """In all of a step, that included. Rows whose masks are not there then wait a step."""
+    """... where none was measured yet."""
     lone_s: float = 0.05
     """Where no row could go on meanwhile."""
+
+    def most_s(self, step_s: float) -> float:
+        """Of a step that takes so long; 0: nobody knows."""
+        return self.step_share * step_s if step_s else self.step_s
 
 
 class ForcedShare:

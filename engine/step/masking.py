@@ -93,9 +93,9 @@ class Masking:
         self._look(going)
         self._looked_at = {sequence for _, sequence in going}
 
-    def settle(self) -> None:
-        """Before a plan: takes what is there."""
-        self._left_s = self.waits.step_s
+    def settle(self, step_s: float = 0.0) -> None:
+        """Before a plan: takes what is there. `step_s`: of its step; 0: nobody knows."""
+        self._left_s = self.waits.most_s(step_s)
         fresh = self._under_way.keys() - self._missed
         if self._awaits_forced(len(fresh)):
             self._wait(fresh, min(self._left_s, self.waits.plan_s))

@@ -27,6 +27,7 @@ from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
+from engine.step.drafting.predicted_text import TextTurns
 from engine.step.meters.verified_drafts import VerifiedRows
 from engine.step.placement import Placement
 from engine.step.planning.draft_lengths import least_chance, speedup
@@ -159,7 +160,9 @@ def speculation_of(
     wish = options.speculation_wish
     why_not = why_none(replica, wish) if make_guesser is None else None
     if why_not is None:
-        drafters = _drafters(replica, options, make_guesser or prompt_lookup(), clock)
+        turns = TextTurns()
+        lookup = LookupDrafter(make_guesser or prompt_lookup(turns), turns)
+        drafters = _drafters(replica, options, lookup, clock)
         return Speculation(drafters, replica.draft_shapes, clock=clock), None
     if wish.is_by_name:
         raise ConfigError(
@@ -196,11 +199,11 @@ def may_change_texts(replica: Replica, wish: SpeculationWish) -> bool:
 
 
 def _drafters(
-    replica: Replica, options: EngineOptions, make_guesser: MakeGuesser, clock: Clock
+    replica: Replica, options: EngineOptions, lookup: LookupDrafter, clock: Clock
 ) -> list[Drafter]:
     """Texts are looked up beside a model's or a head's guesses: a client's prediction, and what is
     copied."""
-    drafters: list[Drafter] = [LookupDrafter(make_guesser)]
+    drafters: list[Drafter] = [lookup]
     if replica.draft is not None:
         drafters.append(
             ModelDrafter(

@@ -65,11 +65,10 @@ class StepPlanner:
 
     def plan(self) -> StepPlan:
         """The next step, when no other is under way."""
-        sits_out = _nobody_sits_out
+        sits_out, running = _nobody_sits_out, list(self._table.running())
         if self._table.num_constrained:
-            self._masking.settle()
+            self._masking.settle(self._costs.cost.decodes_ms(len(running)) / 1e3)
             sits_out = self._masking.sits_out
-        running = list(self._table.running())
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
         guess = self._begin_guesses(cost)

@@ -8,6 +8,7 @@ from typing import Protocol
 from router.api.generation_endpoint import HttpContext
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
+from router.api.reading.asked_model import model_in
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.front.body_account import HeldBody
 from router.front.generation_request import TokenPrompt
@@ -26,7 +27,8 @@ class TextReader(Protocol):
     door: Door
 
     def split(self, body: bytes) -> SplitBody:
-        """Every check, and the prompt taken out; of a large body this is a text worker's work."""
+        """Every check, and the prompt taken out; the rest has the `model`
+        that is asked for, not checked. Of a large body this is a text worker's work."""
         ...
 
     async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
@@ -54,12 +56,19 @@ class TextEndpoint:
         split = await self._split_here(body)
         if split is None:
             done = await pipeline.read_large(reader.door, body, until, caller)
+            self._check_name(exchange, done.rest)
         else:
+            self._check_name(exchange, split.rest)
             ids = [await pipeline.encode(each, until, caller) for each in split.prompts]
             done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)), split.ignored)
         held.close()
         exchange.headers += self._context.ignored.tell(done.ignored)
         await exchange.reply(await reader.answer(done.rest, done.prompts))
+
+    def _check_name(self, exchange: Exchange, rest: bytes) -> None:
+        """Texts are the same with every adapter. Raises UnknownModel."""
+        if name := self._door.model.adapter_of(model_in(rest)):
+            self._door.pipeline.adapter_of(exchange.tenant, name)
 
     async def _split_here(self, body: bytes) -> SplitBody | None:
         """None where that, or what follows, is a text worker's work."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cluster.errors import WorkerLost
-from cluster.identity import WorkerKey
+from cluster.identity import WorkerKey, owner_of
 from cluster.wire import begun_to_wire, sampling_to_wire
 from protos import worker_pb2
 from router.dispatch.stream import RoutedRequest
@@ -125,6 +125,7 @@ class ChosenWorkers(msgspec.Struct, frozen=True):
             if (wish := request.pool) is None
             else worker_pb2.PoolWish(pooling=wish.pooling, dimensions=wish.dimensions),
             adapter=request.adapter_digest,
+            owner=owner_of(request.tenant) if request.adapter is not None else b"",
         )
 
     def _uncached(self, item: FleetMember, num_prompt_tokens: int) -> int:

@@ -112,6 +112,7 @@ class PoolingLink:
             asked_s=submit.asked_s if submit.HasField("asked_s") else None,
             trace=submit.trace if submit.HasField("trace") else None,
             adapter=submit.adapter,
+            owner=submit.owner,
         )
 
     def _tell(

@@ -1,8 +1,8 @@
-"""Grammars that were tried out: what became of them is remembered, so that the next request with
-the same one waits for nobody.
+"""Grammars that were tried out: what became of them is remembered, so that the next request of the
+same tenant with the same one waits for nobody.
 
     check -> remembered: fine, or refused again; where it was too slow, for minutes
-          '-> tried out elsewhere -> the first verdict is everybody's, and is remembered
+          '-> tried out elsewhere -> the first verdict is for all of the tenant, and is remembered
                    |-> nobody knows: told to those of that address alone
                    '-> the last of the address leaves: given up
 
@@ -30,7 +30,7 @@ that no grammar can be followed. What is wrong stays so."""
 MAX_REMEMBERED = 4096
 """Digests with a sentence at most: a megabyte."""
 _Key = tuple[GrammarKind, bytes]
-"""The kind is named in refusals."""
+"""The kind is named in refusals; the digest is the tenant's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class GrammarChecks:
             trial.outcome.set_exception(error)
 
     def _decide(self, key: _Key, refusal: InvalidRequest | None) -> None:
-        """For all addresses; the trials of others leave their lines."""
+        """For all addresses of the tenant; the trials of others leave their lines."""
         for trial in self._trials.pop(key, {}).values():
             if not trial.outcome.done():
                 trial.outcome.set_result(refusal)

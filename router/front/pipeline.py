@@ -240,8 +240,7 @@ class CompletionPipeline:
     ) -> Grammar:
         """Its tenant's own, as the answer is to follow it. Raises InvalidRequest."""
         grammar = self._grammar_after(token_ids, grammar, request.wishes.grammar_in_thought)
-        grammar = await self._tried(grammar, request)
-        return grammar.owned_by(request.tenant.name)
+        return await self._tried(grammar, request)
 
     def _grammar_after(
         self, token_ids: list[int], grammar: Grammar, in_thought: Grammar | None
@@ -256,14 +255,16 @@ class CompletionPipeline:
 
     async def _tried(self, grammar: Grammar, request: GenerationRequest) -> Grammar:
         """As it is to be followed. Raises InvalidRequest for one that cannot be."""
-        grammar = self._model.special_texts.spelled(grammar)
-        within = request.wishes.grammar_within
+        grammar, within = self._own(grammar, request), request.wishes.grammar_within
         async with in_time(request.limits.to_first_token):
             if within is not None:
-                within = self._model.special_texts.spelled(within)
-                await self._grammars.check(within, request.caller)
+                await self._grammars.check(self._own(within, request), request.caller)
             await self._grammars.check(grammar, request.caller)
         return grammar
+
+    def _own(self, grammar: Grammar, request: GenerationRequest) -> Grammar:
+        """Its tenant's, without text that reads like a special token."""
+        return self._model.special_texts.spelled(grammar).owned_by(request.tenant.name)
 
 
 def _told(

@@ -38,9 +38,7 @@ class PooledRest(msgspec.Struct, kw_only=True):
         cache_salt: str | None,
         timeout_s: float | None = None,
     ) -> PooledRest:
-        """What all requests share; `asked`: for a model by that name. Raises InvalidRequest and
-        UnknownModel."""
-        model.check_name(asked, is_pooled=True)
+        """What all requests share; `asked`: for a model by that name. Raises InvalidRequest."""
         salt, adapter = check_salt(cache_salt or ""), model.adapter_of(asked)
         return cls(timeout_s=timeout_s, cache_salt=salt, adapter=adapter)
 

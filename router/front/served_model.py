@@ -21,11 +21,6 @@ def no_adapters(name: str) -> Adapter | None:
     return None
 
 
-def any_adapter(name: str) -> Adapter | None:
-    """Where names are looked at later: by the router's loop, which knows the fleet."""
-    return Adapter(name, "")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """One model; `template` is None for a base model that cannot chat."""
@@ -78,14 +73,9 @@ class ServedModel:
             path = "/v1/embeddings" if self.pooling.is_embedding else "/v1/score and /v1/rerank"
             raise InvalidRequest(f"{self.name} makes no text; it serves {path}", param="model")
 
-    def check_name(self, asked: str | None, *, is_pooled: bool = False) -> None:
-        """Raises UnknownModel; an absent or empty name is this model. `is_pooled`: an embedding or
-        a score is wanted."""
-        if asked and asked != self.name:
-            self.adapter_named(asked, is_pooled=is_pooled)
-
     def adapter_of(self, asked: str | None) -> str:
-        """The adapter's name, where it is none of this model's; empty: the model alone."""
+        """The adapter's name, where it is none of this model's; empty: the model alone. That there
+        is such a one, and that a key is for it, `CompletionPipeline.adapter_of` finds."""
         return "" if not asked or asked == self.name else asked
 
     def adapter_named(self, name: str, *, is_pooled: bool = False) -> Adapter:

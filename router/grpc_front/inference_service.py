@@ -155,7 +155,6 @@ class InferenceService:
         message = parse_message(raw)
         if message.last_event_id:
             return message, None
-        self._door.model.check_name(message.model)
         return message, prompt_of(message, self._door.model)
 
 

@@ -43,7 +43,6 @@ def parse_message(raw: bytes) -> inference_pb2.GenerateRequest:
 def split_message(model: ServedModel, raw: bytes) -> SplitBody:
     """A text worker's part of a large message; see BodyReader.split."""
     message = parse_message(raw)
-    model.check_name(message.model)
     prompt = prompt_of(message, model)
     for kind in ("text", "chat", "tokens"):
         message.ClearField(kind)

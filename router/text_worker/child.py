@@ -10,7 +10,6 @@ from __future__ import annotations
 import array
 import socket
 import sys
-from dataclasses import replace
 from io import BufferedReader
 from typing import TypeVar
 
@@ -20,7 +19,6 @@ from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from router.front.generation_request import ChatPrompt, TextPrompt, TokenPrompt
 from router.front.model_loading import load_text_side
-from router.front.served_model import any_adapter
 from router.front.text_work import ReadBody
 from router.text_worker.desk import TextDesk
 from router.text_worker.limits import TextLimits
@@ -54,7 +52,6 @@ def main() -> int:
         model = load_text_side(
             setup.card, setup.served_name, formats=formats, pooling=setup.pooling
         )
-        model = replace(model, find_adapter=any_adapter, find_pooling_adapter=any_adapter)
         desk = TextDesk(
             model, ignores_unknown=setup.ignores_unknown_fields, on_more=setup.limits.hold_cpu
         )

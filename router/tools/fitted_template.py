@@ -14,8 +14,9 @@ import msgspec
 from router.text.tokenizer import ChatTemplate
 from router.tools.detection import AUTO
 from router.tools.formats import HERMES, ToolFormat
+from router.tools.one_call_each import OneCallEach
 from router.tools.tools_in_text import ToolsInText
-from router.tools.written_calls import TextArguments, written_calls
+from router.tools.written_calls import TextArguments, takes_calls, written_calls
 
 
 class FittedTemplate(msgspec.Struct, frozen=True):
@@ -34,7 +35,9 @@ def fitted(template: ChatTemplate, tools: ToolFormat | None, asked: str) -> Fitt
     calls = written_calls(template)
     if calls is not None and calls.takes_text:
         template = TextArguments(template, is_silent=calls.is_silent)
-    one_call = calls is not None and calls.only_one
+    if one_call := calls is not None and calls.only_one:
+        each = OneCallEach(template)
+        template = each if takes_calls(each, 2) else template
     if "tools" in template.takes:
         return FittedTemplate(template, tools, one_call)
     example = None if tools is None or calls is None else calls.example(tools)

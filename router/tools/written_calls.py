@@ -95,9 +95,14 @@ def written_calls(template: ChatTemplate) -> WrittenCalls | None:
                 sample=sample,
                 takes_text=takes_text,
                 is_silent=is_silent,
-                only_one=_rendered(asked, 2) is None,
+                only_one=not takes_calls(asked, 2),
             )
     return None
+
+
+def takes_calls(template: ChatTemplate, num_calls: int) -> bool:
+    """It writes an answer of so many calls, 1 or 2, and what came of them."""
+    return _rendered(template, num_calls) is not None
 
 
 def _rendered(template: ChatTemplate, num_calls: int) -> str | None:

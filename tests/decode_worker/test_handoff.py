@@ -14,8 +14,30 @@ from engine.contract.commands import (
     Seed,
 )
 from engine.contract.commands import Submit as EngineSubmit
+from protos import generation_pb2, worker_pb2
 from tests.decode_worker.decode_bench import outcomes_of
 from tests.decode_worker.scripted_prefill import DIGEST, released
+
+
+async def test_the_adapter_and_whose_the_request_is_go_to_the_engine_and_to_the_source(bench, near):
+    router = bench.open_session()
+    submit = worker_pb2.Submit(
+        request_id="a",
+        token_ids=range(8),
+        sampling=generation_pb2.SamplingParams(max_tokens=4),
+        cache_root=bytes(16),
+        timeout_ms=20_000.0,
+        prefill=[near.target],
+        adapter="a" * 32,
+        owner=b"somebody",
+    )
+    await router.say(submit=submit)
+    engine_id = await bench.submitted()
+    body = bench.link.told(EngineSubmit)[0].request
+    assert (body.adapter, body.owner) == ("a" * 32, b"somebody")
+    bench.reserve(engine_id)
+    asked = (await near.stream()).request
+    assert (asked.adapter, asked.owner) == ("a" * 32, b"somebody")
 
 
 async def test_a_prompt_is_pulled_and_the_stream_closed_when_all_blocks_are_verified(bench, near):

@@ -62,10 +62,11 @@ async def test_a_prompt_is_answered_with_its_values_and_what_it_took(bench):
 
 
 async def test_the_adapter_that_is_to_compute_it_is_passed_on(bench):
-    call = bench.stub.Pool(pool_request(adapter="a" * 32), timeout=20)
+    call = bench.stub.Pool(pool_request(adapter="a" * 32, owner=b"somebody, and more"), timeout=20)
     pooled_in(bench, await bench.submitted())
     await call
-    assert bench.link.told(Submit)[0].request.adapter == "a" * 32
+    request = bench.link.told(Submit)[0].request
+    assert (request.adapter, request.owner) == ("a" * 32, b"somebody")
 
 
 async def test_who_leaves_ends_the_work(bench):

@@ -99,6 +99,14 @@ async def test_the_engine_is_asked_to_export_from_the_first_missing_block(bench)
     call.cancel()
 
 
+async def test_the_adapter_and_whose_the_prompt_is_are_passed_on(bench):
+    call = bench.stub.Prefill(prefill_request(adapter="a" * 32, owner=b"somebody"), timeout=20)
+    await bench.submitted()
+    request = bench.link.told(Submit)[0].request
+    assert (request.adapter, request.owner) == ("a" * 32, b"somebody")
+    call.cancel()
+
+
 async def test_a_prompt_without_a_deadline_has_the_longest_time_that_there_is(bench):
     call = bench.stub.Prefill(prefill_request())
     await bench.submitted()

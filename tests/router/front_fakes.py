@@ -43,6 +43,7 @@ from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.telemetry.resume_metrics import ResumeMetrics
+from router.tenants.keyring import Keyring, OpenDoor
 from router.text.choice_count import ChoiceCount, new_counts
 from router.text_worker.in_process import InProcessText
 from router.tools.detection import manners_of
@@ -397,6 +398,7 @@ async def running_front(
     keeps_streams: bool = False,
     model: ServedModel | None = None,
     texts: TextWork | None = None,
+    keyring: Keyring | None = None,
 ) -> AsyncIterator[Front]:
     model = model or byte_model()
     source = FakeSource(script or says("Hello world"))
@@ -415,6 +417,7 @@ async def running_front(
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
         ignores_unknown=ignores_unknown,
         resumption=resumption_over(pipeline) if keeps_streams else None,
+        keyring=keyring or OpenDoor(),
     )
     app = build_app(door, StatusEndpoints(door, readiness, CollectorRegistry()))
     server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append, share=door.share)

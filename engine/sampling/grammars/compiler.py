@@ -1,4 +1,5 @@
-"""Grammars, compiled beside the engine's thread and kept for whoever asks with the same text.
+"""Grammars, compiled beside the engine's thread and kept for their owner, who asks with the same
+text again.
 
     compile -> CompiledGrammar: asked for -> ready, or an error
                                    |         |-> start: a matcher for each sequence
@@ -187,8 +188,6 @@ class GrammarCompiler:
         elif found.is_ready:
             self._kept.touch(digest)
             found = self._fresh(found, grammar)
-        else:
-            self._put(grammar, found)
         found.enter()
         return found
 
@@ -204,7 +203,8 @@ class GrammarCompiler:
             text_bytes=len(grammar.text.encode()),
         )
         made.is_dear = before is not None and before.is_dear
-        self._put(grammar, made)
+        self._turns.put(grammar, made.first)
+        self._pool.submit(self._compile_next)
         return made
 
     def _keep(self, found: CompiledGrammar, grammar: Grammar) -> None:
@@ -239,10 +239,6 @@ class GrammarCompiler:
         """What is compiled at this moment is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._turns.cancel_all()
-
-    def _put(self, grammar: Grammar, compiled: CompiledGrammar) -> None:
-        self._turns.put(grammar, compiled.first)
-        self._pool.submit(self._compile_next)
 
     def _compile_next(self) -> None:
         """In the compiling thread, as often as something was put."""

@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 
 from cluster.models.text.grammars import MAX_LEXER_STATES
 
-MAX_KEPT = 64
-"""Of an engine. Those that run keep theirs in any case."""
+MAX_KEPT = 128
+"""Of an engine, whose tenants have each their own. Those that run keep theirs in any case."""
 MAX_KEPT_BYTES = 256 << 20
 """By `likely_bytes` and `grown_bytes`, of an engine."""
 BASE_BYTES = 256 << 10
@@ -71,7 +71,7 @@ class KeptGrammars(Generic[Kept]):
         return None if found is None else found.kept
 
     def touch(self, digest: bytes) -> None:
-        """It was asked for, by whomever."""
+        """It was asked for again."""
         self._entries.move_to_end(digest)
 
     def put(self, digest: bytes, kept: Kept, *, owner: bytes, num_bytes: int = 0) -> None:

@@ -1,8 +1,10 @@
-"""Drafts from the sequences' texts: each has a guesser of its own, which costs next to nothing."""
+"""Drafts from the sequences' texts: each has a guesser of its own, which costs next to nothing
+once a long text is taken in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
+from weakref import WeakValueDictionary
 
 from engine.contract.draft_numbers import DrafterKind
 from engine.step.batch.step_work import Wanted
@@ -10,6 +12,7 @@ from engine.step.drafters.drafter import NO_TIME, NOTHING, DraftProspect, DraftT
 from engine.step.drafting.draft import Draft, MakeGuesser
 from engine.step.drafting.hit_rates import SharedRates
 from engine.step.drafting.paced_guesser import PacedGuesser
+from engine.step.drafting.predicted_text import PredictedText, TextTurns
 from engine.step.drafting.prompt_lookup import PromptLookup
 from engine.step.grammar_drafts import held_to_grammar
 from engine.step.planning.plan import SequenceKey
@@ -29,14 +32,17 @@ class LookupDrafter:
     has_price = False
     states_reader = None
 
-    def __init__(self, make: MakeGuesser) -> None:
+    def __init__(self, make: MakeGuesser, turns: TextTurns | None = None) -> None:
+        """`turns`: of the guessers that are made, which hear of each step by it."""
         self._make = make
+        self._turns = turns or TextTurns()
         self._guesses: dict[SequenceKey, Draft] = {}
         self._least, self._longest_wait = 0.0, 0
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
         self._guesses.clear()
+        self._turns.begin()
         self._least, self._longest_wait = least, num_decodes // _PER_WAIT
 
     def rest(self) -> None:
@@ -70,11 +76,18 @@ class LookupDrafter:
         return NO_TIME
 
 
-def prompt_lookup() -> MakeGuesser:
-    """Of one engine: how often its sequences go on as before is shared."""
-    rates = SharedRates()
+def prompt_lookup(turns: TextTurns | None = None) -> MakeGuesser:
+    """Of one engine: how often its sequences go on as before is shared, and so are `turns`, and a
+    prediction by the choices of its request."""
+    rates, turns = SharedRates(), turns or TextTurns()
+    texts: WeakValueDictionary[int, PredictedText] = WeakValueDictionary()
 
     def make(num_prompt: int, prediction: Ordered[int]) -> PromptLookup:
-        return PromptLookup(rates, num_prompt, prediction)
+        if not prediction:
+            return PromptLookup(rates, num_prompt, turns=turns)
+        found = texts.get(id(prediction))  # it keeps that list: no other has its id
+        if found is None:
+            found = texts[id(prediction)] = PredictedText(prediction, turns)
+        return PromptLookup(rates, num_prompt, found, turns)
 
     return make

@@ -46,6 +46,14 @@ class NgramIndex:
         text_bytes = len(self.text) * self.text.itemsize
         return text_bytes + self._pairs.num_bytes + self._fours.num_bytes
 
+    def copy(self) -> NgramIndex:
+        """Which grows by itself."""
+        made = NgramIndex()
+        made.text = self.text[:]
+        made._pairs, made._fours = self._pairs.copy(made.text), self._fours.copy(made.text)
+        made._last, made._before = self._last, self._before
+        return made
+
     def add(self, token: int) -> tuple[int | None, int | None]:
         """One more token. Returns where the runs of four and of two that end with it were followed
         by another token before: indices into `text`."""

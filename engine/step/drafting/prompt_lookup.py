@@ -15,14 +15,12 @@ from engine.contract.draft_numbers import DrafterKind
 from engine.step.drafting.draft import Draft
 from engine.step.drafting.hit_rates import LONGEST, OwnRates, SharedRates
 from engine.step.drafting.ngram_index import PART_TOKENS, SEPARATOR, NgramIndex
+from engine.step.drafting.predicted_text import PredictedText, TextTurns
 
 LEAST_CHANCE = 0.1
 """A token that comes so seldom is worth no row anywhere."""
 _FEW_TOKENS = 64
 """Tokens that are taken one by one."""
-_TURN_TOKENS = 2048
-"""Of a prediction or a prompt, in one call: half a millisecond. Longer ones are taken over several
-steps, by each choice of a request."""
 _SURE_LENGTH = 8
 """An answer is expected to begin as it was predicted: like after a run of that length."""
 
@@ -30,20 +28,27 @@ _SURE_LENGTH = 8
 class PromptLookup:
     """A Guesser."""
 
-    def __init__(self, rates: SharedRates, num_prompt: int, prediction: Sequence[int] = ()) -> None:
-        """`prediction`: tokens that the client expects; the last PART_TOKENS of a prompt, and the
-        first of a prediction, count."""
+    def __init__(
+        self,
+        rates: SharedRates,
+        num_prompt: int,
+        predicted: PredictedText | None = None,
+        turns: TextTurns | None = None,
+    ) -> None:
+        """`predicted`: tokens that the client expects. The last PART_TOKENS of a prompt count.
+        `turns`: of its engine, where there is one."""
         self._index = NgramIndex()
+        self._turns = turns or TextTurns()
         self._rates = OwnRates(rates)
         self._num_prompt = num_prompt
         self._num_seen = max(0, num_prompt - PART_TOKENS)
         self._place: int | None = None
         self._length = 0
-        self._num_predicted = len(prediction[:PART_TOKENS])
-        self._unread: Sequence[int] = ()
-        """Of the prediction, and what separates it from the prompt."""
-        if prediction:
-            self._unread = [*prediction[:PART_TOKENS], SEPARATOR]
+        self._num_predicted = 0
+        self._predicted = predicted
+        """Until its index is there."""
+        if predicted is not None:
+            self._num_predicted = predicted.num_tokens
             self._place, self._length = 0, _SURE_LENGTH
 
     def guess(self, token_ids: Sequence[int], most: int, least: float = 0.0) -> Draft | None:
@@ -74,18 +79,19 @@ class PromptLookup:
 
     def _has_caught_up(self, token_ids: Sequence[int]) -> bool:
         """False: the rest of a long text has to wait for the next call."""
-        if self._unread:
-            self._index.add_many(self._unread[:_TURN_TOKENS])
-            self._unread = self._unread[_TURN_TOKENS:]
-            if self._unread:
+        if self._predicted is not None:
+            index = self._predicted.index()
+            if index is None:
                 return False
+            self._index, self._predicted = index, None
         num_known = len(token_ids)
         many = max(self._num_prompt, num_known - _FEW_TOKENS) - self._num_seen
         if many > 0:
-            end = self._num_seen + min(many, _TURN_TOKENS)
-            self._index.add_many(token_ids[self._num_seen : end])
-            self._num_seen = end
-            if many > _TURN_TOKENS:
+            if taken := self._turns.take(many):
+                end = self._num_seen + taken
+                self._index.add_many(token_ids[self._num_seen : end])
+                self._num_seen = end
+            if taken < many:
                 return False
         for token in token_ids[self._num_seen :]:
             self._take(token)

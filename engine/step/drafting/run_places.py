@@ -58,6 +58,12 @@ class RunPlaces:
         """What it holds."""
         return 4 * (len(self._heads) + len(self._before))
 
+    def copy(self, text: array[int]) -> RunPlaces:
+        """Of a text that is the same so far."""
+        made = RunPlaces(text, self._length)
+        made._bits, made._heads, made._before = self._bits, self._heads[:], self._before[:]
+        return made
+
     def put(self, run_hash: int) -> int | None:
         """The run at the text's end. Returns the latest place where it was before, of those that
         are remembered."""

@@ -10,10 +10,12 @@ from cluster.errors import SplitserveError
 class AdapterUse:
     """Of one request. Its owner is engine/step/adapting.py."""
 
-    __slots__ = ("_on_leave", "digest", "error", "slot")
+    __slots__ = ("_on_leave", "digest", "error", "owner", "slot")
 
-    def __init__(self, digest: str, on_leave: Callable[[AdapterUse], None]) -> None:
-        self.digest = digest
+    def __init__(
+        self, digest: str, on_leave: Callable[[AdapterUse], None], owner: bytes = b""
+    ) -> None:
+        self.digest, self.owner = digest, owner
         self.slot: int | None = None
         """None: it has none, not yet or not any more."""
         self.error: SplitserveError | None = None

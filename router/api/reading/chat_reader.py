@@ -111,7 +111,6 @@ class ChatReader:
     def _checked(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
         """The request, and the names of what was left out."""
         request, ignored = self._decoded(body)
-        self._model.check_name(request.model)
         check_num_messages(len(request.messages))
         check_chat(request)
         if request.tools is not None or request.tool_choice is not None:

@@ -66,7 +66,6 @@ class CompletionReader:
     def _checked(self, body: bytes) -> tuple[CompletionRequest, tuple[str, ...]]:
         """The request, and the names of what was left out."""
         request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
-        self._model.check_name(request.model)
         check_completion(request)
         return request, ignored
 

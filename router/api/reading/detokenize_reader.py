@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from router.api.reading.asked_model import rest_with
 from router.api.reading.decode import decode_known
 from router.api.reading.schema import TokenDecoding
 from router.front.generation_request import TokenPrompt
@@ -35,9 +36,13 @@ class DetokenizeReader:
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
         request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
-        self._model.check_name(request.model)
         check_num_tokens(len(request.tokens), self._model.max_context_tokens)
-        return SplitBody(b"", (TokenPrompt(request.tokens),), is_echoed=True, ignored=ignored)
+        return SplitBody(
+            rest_with(request.model),
+            (TokenPrompt(request.tokens),),
+            is_echoed=True,
+            ignored=ignored,
+        )
 
     async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
         """See TextReader."""

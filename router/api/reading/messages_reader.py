@@ -8,6 +8,7 @@ import msgspec
 
 from cluster.errors import InvalidRequest
 from router.api.answers.message_telling import MessageTelling
+from router.api.reading.asked_model import rest_with
 from router.api.reading.chat_messages import MAX_ARGUMENTS_DEPTH
 from router.api.reading.decode import decode_known
 from router.api.reading.messages_schema import (
@@ -73,7 +74,7 @@ class CountReader(MessagesReader):
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
         request, ignored = self._checked(body)
-        return SplitBody(b"{}", (self._prompt(request),), ignored=ignored)
+        return SplitBody(rest_with(request.model), (self._prompt(request),), ignored=ignored)
 
     async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
         """See TextReader."""

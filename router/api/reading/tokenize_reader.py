@@ -75,7 +75,6 @@ class TokenizeReader:
 
     def _checked(self, body: bytes) -> _Decoded:
         request, ignored = _decoded(body, ignores_unknown=self._ignores_unknown)
-        self._model.check_name(request.model)
         if isinstance(request, ChatRendering):
             check_num_messages(len(request.messages))
             checked_tools(request.tools or [])

@@ -15,6 +15,8 @@ from engine.contract.commands import Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.step.mask_waits import STUCK_S, MaskWaits
+from engine.step.meters.load_meter import StepCostMeter
+from engine.step.planning.step_cost import StepCost
 from engine.step.step_health import EngineBroken
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import request
@@ -68,6 +70,7 @@ def test_a_step_waits_as_long_as_it_may_for_all_rows_together_and_not_for_watche
         assert row.job is not None
         row.job.result(60.0)
     masking.settle()
+    monkeypatch.setattr(StepCostMeter, "cost", StepCost())  # nobody has measured
     masking.waits = MaskWaits(plan_s=0.001, step_s=0.004, lone_s=0.0)
     maker: Any = masking._masks
 
@@ -188,6 +191,31 @@ def test_the_threads_of_masks_end_when_they_are_closed() -> None:
     for each in own:
         each.join(60.0)
     assert not any(each.is_alive() for each in own)
+
+
+def test_a_step_waits_for_masks_for_a_share_of_what_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a short step less than of a long one; of none that nobody has measured so much."""
+    engine, left_s = plain_engine(), list[float]()
+    masking = engine.masking
+    settle = masking.settle
+
+    def notes(step_s: float) -> None:
+        settle(step_s)
+        left_s.append(masking._left_s)
+
+    monkeypatch.setattr(masking, "settle", notes)
+    masking.waits = MaskWaits(plan_s=0.0, step_share=0.25, step_s=0.004)
+    for name in "ab":
+        engine.apply(Submit(body_of("person", name)))
+    while sum(s.num_generated > 0 for r in engine.table for s in r.sequences) < 2:
+        engine.step()
+    for cost in (StepCost(), StepCost(base_ms=2.0), StepCost(base_ms=60.0, row_ms=10.0)):
+        monkeypatch.setattr(StepCostMeter, "cost", cost)
+        left_s.clear()
+        engine.step()
+        assert left_s == [pytest.approx(0.25e-3 * cost.decodes_ms(2) or 0.004)]
 
 
 def test_nobody_waits_where_no_request_has_a_grammar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from router.dispatch.stream import RoutedRequest
 from router.front.generation_request import TextPrompt
 from router.front.pipeline import CompletionPipeline
 from router.front.pooled_prompts import PooledPrompts, PooledRequest
-from router.front.served_model import ServedModel, any_adapter
+from router.front.served_model import ServedModel, unknown_model
 from router.front.text_work import LARGE_BODY_BYTES
 from router.tenants.tenant import Tenant
 from router.text_worker.in_process import InProcessText
@@ -42,12 +42,6 @@ def adapted_model() -> ServedModel:
         find_pooling_adapter={"one": ONE}.get,
         all_adapters=lambda: [ONE, OF_TEXT],
     )
-
-
-def far_away() -> InProcessText:
-    """As a text worker, which knows of no adapters: it takes every name."""
-    model = adapted_model()
-    return InProcessText(replace(model, find_adapter=any_adapter, find_pooling_adapter=any_adapter))
 
 
 def bodies(model: str) -> dict[str, dict[str, Any]]:
@@ -77,7 +71,7 @@ async def test_prompts_of_a_request_by_an_adapter_are_all_computed_by_it(path: s
 async def test_a_name_that_no_worker_that_pools_has_is_404_and_nothing_is_computed(
     name: str, padding: int
 ) -> None:
-    async with running_front(pools(numbers), model=adapted_model(), texts=far_away()) as front:
+    async with running_front(pools(numbers), model=adapted_model()) as front:
         content = msgspec.json.encode({"model": name, "input": "ab"}) + b" " * padding
         async with httpx.AsyncClient() as http:
             headers = {"content-type": "application/json"}
@@ -139,7 +133,5 @@ async def test_a_key_is_for_the_names_that_it_has(
         with pytest.raises(hidden) as refused:
             await prompts.prepare(wanted)
         if asked:
-            with pytest.raises(UnknownModel) as absent:
-                model.check_name("two")
-            there = refused.value.message.replace("one", "two")
-            assert there == absent.value.message and refused.value.param == absent.value.param
+            absent, there = unknown_model(model, "two"), refused.value.message.replace("one", "two")
+            assert (there, refused.value.param) == (absent.message, absent.param)

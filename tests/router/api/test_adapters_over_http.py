@@ -23,18 +23,20 @@ from protos.membership_pb2 import AdapterAnswer, AdapterOutcome
 from router.api.adapter_endpoints import AdapterBodies, AdapterEndpoint
 from router.front.generation_request import GenerationRequest, TextPrompt, Wishes
 from router.front.pipeline import CompletionPipeline
-from router.front.served_model import ServedModel
+from router.front.served_model import ServedModel, unknown_model
+from router.front.text_work import LARGE_BODY_BYTES
 from router.tenants.tenant import Tenant
 from router.text_worker.in_process import InProcessText
 from tests.router.dispatch_bench import time_limits
-from tests.router.front_fakes import MODEL, FakeSource, byte_model, running_front, says
+from tests.router.front_fakes import MODEL, FakeSource, running_front, says, tool_model
 
 ONE = Adapter("one", "a" * 32)
+JSON = {"content-type": "application/json"}
 
 
 def adapted_model() -> ServedModel:
     known = {"one": ONE}
-    return replace(byte_model(), find_adapter=known.get, all_adapters=lambda: list(known.values()))
+    return replace(tool_model(), find_adapter=known.get, all_adapters=lambda: list(known.values()))
 
 
 async def test_an_adapter_is_listed_with_its_parent_and_asked_for_by_name() -> None:
@@ -58,11 +60,12 @@ async def test_an_adapter_is_listed_with_its_parent_and_asked_for_by_name() -> N
         assert asked == [ONE, ONE, None]
 
 
-@pytest.mark.parametrize("size", [10, 60_000], ids=["small", "large"])
-async def test_an_unknown_name_is_404_and_nothing_is_computed(size: int) -> None:
+@pytest.mark.parametrize("padding", [0, LARGE_BODY_BYTES], ids=["small", "large"])
+async def test_an_unknown_name_is_404_and_nothing_is_computed(padding: int) -> None:
     async with running_front(model=adapted_model()) as front, httpx.AsyncClient() as http:
-        body = {"model": "two", "prompt": "x" * size}
-        found = await http.post(f"{front.url}/v1/completions", json=body)
+        body = msgspec.json.encode({"model": "two", "prompt": "Hi"}) + b" " * padding
+        url = f"{front.url}/v1/completions"
+        found = await http.post(url, content=body, headers=JSON)
         assert (found.status_code, found.json()["error"]["code"]) == (404, "model_not_found")
         assert (await http.get(f"{front.url}/v1/models/two")).status_code == 404
         assert front.source.requests == []
@@ -194,7 +197,64 @@ async def test_a_key_is_for_the_names_that_it_has(
         with pytest.raises(hidden) as refused:
             await pipeline.prepare(wanted)
         if asked:
-            with pytest.raises(UnknownModel) as absent:
-                model.check_name("two")
-            there = refused.value.message.replace("one", "two")
-            assert there == absent.value.message and refused.value.param == absent.value.param
+            absent, there = unknown_model(model, "two"), refused.value.message.replace("one", "two")
+            assert (there, refused.value.param) == (absent.message, absent.param)
+
+
+SAID = [{"role": "user", "content": "Hi"}]
+ASKED: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": "Hi"},
+    "/v1/chat/completions": {"messages": SAID},
+    "/v1/messages": {"messages": SAID, "max_tokens": 2},
+    "/v1/messages/count_tokens": {"messages": SAID},
+    "/v1/responses": {"input": "Hi"},
+    "/tokenize": {"prompt": "Hi"},
+    "/detokenize": {"tokens": [65]},
+}
+
+
+class KeyOf:
+    """A Keyring that lets everybody in as one tenant."""
+
+    def __init__(self, *models: str) -> None:
+        self._tenant = Tenant(name="a", models=models)
+
+    def let_in(self, authorization: str | None) -> Tenant:
+        return self._tenant
+
+
+@pytest.mark.parametrize("padding", [0, LARGE_BODY_BYTES], ids=["small", "large"])
+@pytest.mark.parametrize("path", ASKED)
+async def test_a_key_is_told_the_same_of_an_adapter_that_it_is_not_for_and_of_none(
+    path: str, padding: int
+) -> None:
+    """Also beside another fault, whichever is looked at first."""
+    faults: list[dict[str, Any]] = [{}, {"no_such_field": 1}, {"temperature": 99.0, "stop": [""]}]
+    async with (
+        running_front(model=adapted_model(), keyring=KeyOf(MODEL)) as front,
+        httpx.AsyncClient() as http,
+    ):
+        for fault in faults:
+            told: list[tuple[int, str]] = []
+            for name in ("one", "two"):
+                body = msgspec.json.encode({"model": name, **ASKED[path], **fault})
+                url = f"{front.url}{path}"
+                answer = await http.post(url, content=body + b" " * padding, headers=JSON)
+                error = answer.json()["error"]
+                told.append((answer.status_code, str(error).replace(f"`{name}`", "NAME")))
+            hidden, absent = told
+            assert hidden == absent
+            assert hidden[0] == (400 if fault else 404)
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize", "/v1/messages/count_tokens"])
+async def test_texts_are_for_the_names_of_a_key(path: str) -> None:
+    async with (
+        running_front(model=adapted_model(), keyring=KeyOf(MODEL, "one")) as front,
+        httpx.AsyncClient() as http,
+    ):
+        told = [
+            (await http.post(f"{front.url}{path}", json={"model": name, **ASKED[path]})).status_code
+            for name in (MODEL, "one", "two")
+        ]
+    assert told == [200, 200, 404]

@@ -14,8 +14,12 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
 
+from cluster.models.text.chat_template import JinjaChatTemplate
+from router.tools.fitted_template import fitted
+from router.tools.formats import FORMATS
 from tests.router.api.test_openai_client import client_of
 from tests.router.front_fakes import MODEL, Front, running_front, says, tool_model
+from tests.router.tools.family_templates import LLAMA_31
 
 ASK: list[Any] = [{"role": "user", "content": "Weather in Paris?"}]
 WEATHER: dict[str, Any] = {
@@ -168,6 +172,28 @@ async def test_a_template_that_takes_one_call_back_is_told_no_more() -> None:
             assert calls is not None and len(calls) == 1
     grammar = front.source.requests[-1].sampling.grammar
     assert grammar is not None and "section)*" not in grammar.text
+
+
+async def test_a_history_of_two_calls_is_read_on_where_the_template_takes_one() -> None:
+    """As another model has made it."""
+    template = fitted(JinjaChatTemplate(LLAMA_31, {}), FORMATS["llama3_json"], "auto").template
+    model = replace(tool_model("llama3_json"), template=template)
+    model = replace(model, context_limit=lambda: 100_000)
+    call: Any = {"type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    history: list[Any] = [
+        *ASK,
+        {"role": "assistant", "tool_calls": [{**call, "id": each} for each in ("a", "b")]},
+        {"role": "tool", "tool_call_id": "b", "content": "sun"},
+        {"role": "tool", "tool_call_id": "a", "content": "rain"},
+    ]
+    async with running_front(says("Both."), model=model) as front, client_of(front) as client:
+        answer = await client.chat.completions.create(
+            model=MODEL, messages=history, tools=[WEATHER]
+        )
+    assert answer.choices[0].message.content == "Both."
+    told = bytes(front.source.requests[0].token_ids).decode()
+    written = '{"name": "weather", "parameters": {}}'
+    assert told.endswith(f'{written}[ipython]"rain"{written}[ipython]"sun"')
 
 
 async def test_a_call_that_is_cut_off_ends_with_length_and_is_no_call() -> None:

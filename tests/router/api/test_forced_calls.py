@@ -281,6 +281,18 @@ async def test_what_cannot_be_kept_to_is_refused_by_name(wishes: Any, param: str
     assert refused.value.param == param and not front.source.requests
 
 
+async def test_a_response_s_function_without_strict_is_not_strict_and_it_says_so() -> None:
+    """A schema that no grammar follows is no reason to refuse it."""
+    schema = {"type": "object", "properties": {"city": {"not": {"type": "null"}}}}
+    tool: Any = {"type": "function", "name": "weather", "parameters": schema}
+    async with asking(CALL) as (client, front):
+        answer = await client.responses.create(model=MODEL, input="Weather?", tools=[tool])
+    called: Any = answer.output[0]
+    told: Any = answer.tools[0]
+    assert called.type == "function_call" and told.strict is False
+    assert front.source.requests[0].sampling.grammar is None
+
+
 async def test_a_response_of_strict_functions_is_read_and_says_that_they_are() -> None:
     tool: Any = {"type": "function", **WEATHER["function"], "strict": True}
     async with asking(CALL) as (client, front):

@@ -10,7 +10,7 @@ from cluster.adapter import Adapter, OfferedAdapter
 from cluster.block_hash import cache_root
 from cluster.errors import NoWorker
 from cluster.generation import EngineLoad
-from cluster.identity import Role
+from cluster.identity import Role, owner_of
 from cluster.membership.member import Member
 from router.control.plane import FleetPlane
 from router.dispatch.stream import ChoiceTokens, Completed, FirstPart, RoutedRequest
@@ -69,6 +69,17 @@ async def test_a_request_goes_to_the_worker_that_has_its_adapter() -> None:
             f"computed by adapter one ({ONE.digest})",
             "decode-1 does not have that adapter",
         )
+
+
+async def test_workers_are_told_whose_a_request_for_an_adapter_is() -> None:
+    """And of others nothing, nor the tenant's name."""
+    worker = FakeDecodeWorker("decode-1", answer_at_once=True)
+    async with router(worker) as plane:
+        await tells(plane, worker.member(), ONE)
+        await collect(plane, structs.replace(adapted(ONE, "r1"), tenant="acme"))
+        await collect(plane, structs.replace(request("r2"), tenant="acme"))
+    assert [submit.owner for submit in worker.submitted] == [owner_of("acme"), b""]
+    assert b"acme" not in owner_of("acme")
 
 
 async def test_a_prefill_worker_without_the_adapter_is_not_proposed() -> None:

@@ -18,7 +18,7 @@ from cluster.adapter import Adapter, OfferedAdapter
 from cluster.block_hash import cache_root
 from cluster.errors import DeadlineExceeded, NoWorker, QueueFull, RequestGivenUp, WorkerLost
 from cluster.generation import EngineLoad, Usage
-from cluster.identity import Role, WorkerKey
+from cluster.identity import Role, WorkerKey, owner_of
 from cluster.membership.member import Member
 from cluster.sampling import SamplingParams
 from cluster.world import World
@@ -274,10 +274,10 @@ async def test_a_prompt_goes_to_the_worker_that_has_its_adapter_and_its_digest_g
         assert (plane.adapters.find_pooling("one"), plane.adapters.find("one")) == (one, None)
         assert plane.adapters.all() == [one]
         for turn in range(4):
-            await collect(plane, structs.replace(wanted(f"r{turn}"), adapter=one))
+            await collect(plane, structs.replace(wanted(f"r{turn}"), adapter=one, tenant="acme"))
         assert [len(_asked(each)) for each in poolers] == [0, 4]
         body = _asked(poolers[1])[0].request
-        assert body.adapter == one.digest
+        assert (body.adapter, body.owner) == (one.digest, owner_of("acme"))
         assert body.cache_root == cache_root(PAIRING.key, "", one.digest)
 
 

@@ -16,12 +16,17 @@ from cluster.errors import (
 )
 from cluster.grammar import Grammar, GrammarKind
 from cluster.process.background import cancel
+from cluster.sampling import SamplingParams
 from router.front import grammar_checks
 from router.front.caller import NOBODY, Caller
+from router.front.generation_request import GenerationRequest, TextPrompt, Wishes
 from router.front.grammar_checks import GrammarChecks
+from router.front.pipeline import CompletionPipeline
+from router.tenants.tenant import Tenant
 from router.text_worker.in_process import InProcessText
 from tests.engine.step.engine_scenario import VirtualClock
-from tests.router.front_fakes import byte_model
+from tests.router.dispatch_bench import time_limits
+from tests.router.front_fakes import FakeSource, byte_model, says
 
 FINE, WRONG = Grammar("fine", GrammarKind.LARK), Grammar("wrong", GrammarKind.LARK)
 
@@ -238,3 +243,24 @@ async def test_what_a_busy_machine_may_have_done_is_remembered_for_minutes(
             await checks.check(FINE, NOBODY)
     else:
         await checks.check(FINE, NOBODY)
+
+
+async def test_how_soon_a_verdict_comes_tells_no_tenant_what_another_has_asked_for() -> None:
+    trials = Trials()
+    checks = GrammarChecks(trials, lambda reason: None)
+    for tenant in ("a", "b", "a", "b"):
+        await checks.check(FINE.owned_by(tenant), NOBODY)
+    assert trials.asked == ["fine", "fine"]
+    pipeline = CompletionPipeline(byte_model(), FakeSource(says("x")), trials)
+    for tenant in ("a", "b", "a", "b"):
+        wishes = Wishes(sampling=SamplingParams(max_tokens=2, grammar=WRONG), max_tokens=2)
+        wanted = GenerationRequest(
+            request_id="r",
+            tenant=Tenant(name=tenant),
+            prompt=TextPrompt("Hi"),
+            wishes=wishes,
+            limits=time_limits(30.0),
+        )
+        grammar = (await pipeline.prepare(wanted)).routed.sampling.grammar
+        assert grammar == WRONG.owned_by(tenant)
+    assert trials.asked[2:] == ["wrong", "wrong"]

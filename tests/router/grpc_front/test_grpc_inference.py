@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -16,10 +16,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
+from cluster.adapter import Adapter
 from cluster.deadline import Clock
 from cluster.errors import QueueFull
 from cluster.generation import FinishReason, GeneratedToken
-from cluster.grammar import OWNER_BYTES
+from cluster.identity import OWNER_BYTES
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S, JITTER_SHARE
 from cluster.rpc import open_channel
@@ -35,6 +36,8 @@ from router.front.served_model import ServedModel
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
+from router.tenants.keyring import Keyring, OpenDoor
+from router.tenants.tenant import Tenant
 from router.text.choice import MAX_DELTA_LOGPROBS
 from router.text_worker.in_process import InProcessText
 from tests.free_ports import free_port
@@ -78,6 +81,7 @@ async def running_grpc(
     fleet_port: int | None = None,
     keeps_streams: bool = False,
     model: ServedModel | None = None,
+    keyring: Keyring | None = None,
     **numbers: int,
 ) -> AsyncIterator[GrpcFront]:
     model = model or byte_model()
@@ -93,6 +97,7 @@ async def running_grpc(
         bodies=bodies or BodyAccount(1 << 30),
         times=times,
         resumption=resumption_over(pipeline) if keeps_streams else None,
+        keyring=keyring or OpenDoor(),
     )
     max_streams = int(door.door_limits.max_connections)
     public = PublicPort(**{"max_message_bytes": 1 << 20, "max_streams": max_streams, **numbers})
@@ -281,6 +286,30 @@ async def test_wrong_requests_get_a_status_and_a_stable_code(
         status, found, message = await failure_of(front.stub.Generate(request_message))
     assert (status.name, found) == (code, reason)
     assert message
+
+
+@pytest.mark.parametrize("fault", [{}, {"n": 17}, {"stop": [""]}], ids=["none", "n", "stop"])
+async def test_a_key_is_told_the_same_of_an_adapter_that_it_is_not_for_and_of_none(
+    fault: dict[str, Any],
+) -> None:
+    """Also beside another fault, whichever is looked at first."""
+
+    class KeyOfTheModel:
+        def let_in(self, authorization: str | None) -> Tenant:
+            return Tenant(name="a", models=(MODEL,))
+
+    known = {"one": Adapter("one", "a" * 32)}
+    model = replace(byte_model(), find_adapter=known.get, all_adapters=lambda: list(known.values()))
+    told: list[tuple[str, str, str]] = []
+    async with running_grpc(says("ok"), model=model, keyring=KeyOfTheModel()) as front:
+        for name in ("one", "two"):
+            asked = text_request(**fault)
+            asked.model = name
+            status, reason, message = await failure_of(front.stub.Generate(asked))
+            told.append((status.name, reason, message.replace(f"`{name}`", "NAME")))
+    hidden, absent = told
+    assert hidden == absent
+    assert hidden[1] == ("invalid_request" if "stop" in fault else "model_not_found")
 
 
 async def test_errors_of_the_dispatcher_keep_their_code() -> None:

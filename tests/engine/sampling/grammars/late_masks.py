@@ -13,9 +13,9 @@ from engine.step.engine import Engine
 from engine.step.mask_waits import MaskWaits
 from kernels.reference.mask_logits import WORD_BITS
 
-AT_ONCE = MaskWaits(plan_s=60.0, least_forced=0.0, step_s=60.0, lone_s=60.0)
+AT_ONCE = MaskWaits(plan_s=60.0, least_forced=0.0, step_share=1e6, step_s=60.0, lone_s=60.0)
 """Masks are waited for, as if machines had time."""
-NEVER = MaskWaits(plan_s=0.0, step_s=0.0, lone_s=0.0)
+NEVER = MaskWaits(plan_s=0.0, step_share=0.0, step_s=0.0, lone_s=0.0)
 
 
 class Inline:

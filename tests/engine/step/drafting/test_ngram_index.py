@@ -104,3 +104,21 @@ def test_eight_thousand_tokens_take_a_seventh_of_a_megabyte() -> None:
     for _ in range(4):
         index.add_many([chance.randrange(49_152) for _ in range(2048)])
     assert index.num_bytes < 1_000_000 // 7
+
+
+@pytest.mark.parametrize("num_common", [0, 1, 3, 200, 20_000])
+def test_a_copy_finds_what_the_first_would_and_each_grows_by_itself(num_common: int) -> None:
+    chance = random.Random(num_common)
+    common = [chance.randrange(40) for _ in range(num_common)]
+    first = NgramIndex()
+    for start in range(0, num_common, 2048):
+        first.add_many(common[start : start + 2048])
+    copied = first.copy()
+    for index in (first, copied):
+        alone = NgramIndex()
+        for start in range(0, num_common, 2048):
+            alone.add_many(common[start : start + 2048])
+        for _ in range(300):
+            token = chance.randrange(40)
+            assert index.add(token) == alone.add(token)
+        assert index.text == alone.text

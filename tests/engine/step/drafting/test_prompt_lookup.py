@@ -7,14 +7,18 @@ import random
 import pytest
 
 from engine.contract.draft_numbers import DrafterKind
+from engine.step.drafters.lookup import prompt_lookup
 from engine.step.drafting.draft import Draft
 from engine.step.drafting.hit_rates import SharedRates
-from engine.step.drafting.ngram_index import PART_TOKENS
+from engine.step.drafting.ngram_index import PART_TOKENS, NgramIndex
+from engine.step.drafting.predicted_text import TURN_TOKENS, PredictedText, TextTurns
 from engine.step.drafting.prompt_lookup import LEAST_CHANCE, PromptLookup
 
 
 def lookup(num_prompt: int, prediction: list[int] | None = None) -> PromptLookup:
-    return PromptLookup(SharedRates(), num_prompt, prediction or [])
+    turns = TextTurns()
+    predicted = PredictedText(prediction, turns) if prediction else None
+    return PromptLookup(SharedRates(), num_prompt, predicted, turns)
 
 
 def guess(guesser: PromptLookup, tokens: list[int], most: int = 8) -> list[int]:
@@ -116,5 +120,49 @@ def test_a_long_prediction_is_taken_over_several_calls_and_then_followed() -> No
     drafter, prediction = lookup(3, list(range(100, 100 + PART_TOKENS))), range(100, 110)
     for num_told in range(2048, PART_TOKENS + 1, 2048):
         assert guess(drafter, [1, 2, 3, *prediction]) == []
-        assert len(drafter._index.text) == num_told
+        assert drafter._predicted is not None
+        assert len(drafter._predicted._index.text) == num_told
     assert guess(drafter, [1, 2, 3, *prediction], 3) == [110, 111, 112]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens that were taken into indexes many at a time, of each call."""
+    noted, add_many = list[int](), NgramIndex.add_many
+
+    def notes(self: NgramIndex, tokens: list[int]) -> None:
+        noted.append(len(tokens))
+        add_many(self, tokens)
+
+    monkeypatch.setattr(NgramIndex, "add_many", notes)
+    return noted
+
+
+def test_a_prediction_is_taken_in_once_for_all_choices_of_its_request(taken: list[int]) -> None:
+    turns = TextTurns()
+    make, prediction = prompt_lookup(turns), list(range(100, 100 + PART_TOKENS))
+    guessers = [make(3, prediction) for _ in range(16)]
+    known = [[1, 2, 3, *range(100, 104 + number)] for number in range(16)]
+    found = list[list[int]]()
+    for _ in range(6):
+        turns.begin()
+        before = sum(taken)
+        drafts = [guesser.guess(tokens, 4) for guesser, tokens in zip(guessers, known, strict=True)]
+        assert sum(taken) - before <= TURN_TOKENS
+        found = [[] if draft is None else draft.token_ids for draft in drafts]
+    assert found == [list(range(104 + number, 108 + number)) for number in range(16)]
+    assert sum(taken) == PART_TOKENS + 1 + 16 * 3
+
+
+def test_all_long_prompts_of_a_step_together_are_taken_in_within_one_turn(taken: list[int]) -> None:
+    turns = TextTurns()
+    make, known = prompt_lookup(turns), [*range(5000), 7, 8, 9, 10]
+    guessers, drafts = [make(5000, []) for _ in range(4)], list[Draft | None]()
+    for _ in range(4 * 5000 // TURN_TOKENS + 1):
+        assert not any(drafts[-1:])
+        turns.begin()
+        before = sum(taken)
+        drafts = [guesser.guess(known, 3) for guesser in guessers]
+        assert sum(taken) - before <= TURN_TOKENS
+    assert [draft and draft.token_ids for draft in drafts] == [[11, 12, 13]] * 4
+    assert sum(taken) == 4 * 5000
