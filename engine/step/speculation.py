@@ -53,6 +53,8 @@ class Speculation:
         self._clock = clock
         self._takings = [DrafterTaking(drafter) for drafter in drafters]
         self._asked: list[DrafterTaking] = []
+        self._priced: list[DrafterTaking] = []
+        """Of those that are asked, whose guesses take time that counts."""
         self._chosen: dict[SequenceKey, Drafter] = {}
         self._cost, self._num_decodes = StepCost(), 0
         self._num_drafted = 0
@@ -67,6 +69,7 @@ class Speculation:
             self._longest = min(MAX_DRAFT_TOKENS, self._shapes.max_draft_tokens(num_decodes))
         least = least_chance(cost, num_decodes)
         self._asked = [one for one in self._takings if one.begin(cost, num_decodes, least)]
+        self._priced = [one for one in self._asked if one.has_accounts]
 
     def prospect(self, request: Request, sequence: Sequence) -> DraftProspect:
         """What a draft is worth, where the sequence decodes by itself."""
@@ -91,6 +94,8 @@ class Speculation:
         later steps; blocks that a shorter draft has no use for are given back."""
         drafts = self.drafts(work.wanted) if work.wanted else []
         self.settle()
+        if not drafts:
+            return work
         spans = list[Span]()
         for one, draft in zip(work.wanted, drafts, strict=True):
             num_tokens = len(draft.token_ids)
@@ -98,7 +103,7 @@ class Speculation:
                 placement.keep_draft_room(one.sequence, num_tokens)
             told = draft.token_ids, draft.num_predicted, draft.drafter, draft.num_forced
             spans.append(Span(one.sequence, 1 + num_tokens, *told))
-        return work.guessed(spans) if spans else work
+        return work.guessed(spans)
 
     def drafts(self, wanted: Ordered[Wanted]) -> list[Draft]:
         """As many tokens as are wanted, or fewer, in their order."""
@@ -112,20 +117,22 @@ class Speculation:
 
     def settle(self) -> None:
         """Drafts of a step without prompts are made: see Drafter."""
-        for one in self._asked:
+        for one in self._priced:
             one.drafter.settle()
 
     def take_s(self) -> float:
         """Seconds that guessing took in this step."""
-        return sum(one.take_s() for one in self._asked)
+        return sum(one.take_s() for one in self._priced) if self._priced else 0.0
 
     def note(self, verified: VerifiedRows | None, added_ms: float) -> None:
         """The step is over, and `take_s` was asked: what came of its drafts, and the ms by which it
         took longer than one without. None: it had none."""
         self._num_drafted = 0 if verified is None else self._num_drafted + 1
+        if not self._priced:
+            return
         plain_ms = self._cost.decodes_ms(max(1, self._num_decodes))
         if plain_ms > 0.0:
-            for one in self._asked:
+            for one in self._priced:
                 one.note(verified, added_ms, plain_ms)
 
     @property

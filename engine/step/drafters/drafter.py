@@ -80,7 +80,8 @@ class Drafter(Protocol):
 
     kind: DrafterKind
     has_price: bool
-    """Asking and guessing take time that is worth an account: a drafter that does not pay rests."""
+    """Asking and guessing take time that is worth an account: a drafter that does not pay rests.
+    Of one without a price neither `settle` nor `take_time` is called."""
 
     @property
     def states_reader(self) -> StatesReader | None:
