@@ -84,6 +84,10 @@ class Drafter(Protocol):
     Of one without a price neither `settle` nor `take_time` is called."""
 
     @property
+    def is_out(self) -> bool:
+        """It has failed too often: it is asked as ever, and promises nothing any more."""
+
+    @property
     def states_reader(self) -> StatesReader | None:
         """What of it reads the states that the target's steps leave; None: nothing does."""
 
