@@ -251,7 +251,7 @@ def test_one_that_has_failed_too_often_is_told_by_its_kind() -> None:
     engine.apply(Submit(request("a", [1, 2, 3], max_tokens=60)))
     while completion["a"].ended is None:
         frame = step(engine)
-        numbers += [] if frame.drafts is None else [frame.drafts]
+        numbers += [] if frame.draft_numbers is None else [frame.draft_numbers]
         collect(frame, completion)
     assert numbers[-1].out == [DrafterKind.MODEL]
 
