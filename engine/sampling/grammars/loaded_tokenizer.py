@@ -1,7 +1,7 @@
 """The model's tokenizer for grammars: loaded once, and where that has failed for what may pass,
 looked for again.
 
-    load -> there, or a model that can follow none: for good
+    load -> there, or a model that can follow none, or whose files are broken: for good
          '-> anything else: InternalError, logged; the next who asks RETRY_S later tries again
 """
 
@@ -14,10 +14,11 @@ import structlog
 from llguidance import LLTokenizer
 
 from cluster.deadline import Clock
-from cluster.errors import InternalError, SplitserveError, UnsupportedModel
+from cluster.errors import BadCheckpoint, InternalError, SplitserveError, UnsupportedModel
 
 RETRY_S = 5.0
 """After a failure. A load takes half a second, which holds the interpreter for most of it."""
+_FINAL = (UnsupportedModel, BadCheckpoint)
 _LOG = structlog.get_logger()
 
 
@@ -25,7 +26,8 @@ class LoadedTokenizer:
     """One engine's; any thread."""
 
     def __init__(self, load: Callable[[], LLTokenizer], clock: Clock) -> None:
-        """`load` raises UnsupportedModel where no grammar can be followed."""
+        """`load` raises UnsupportedModel where no grammar can be followed, and BadCheckpoint where
+        files are broken."""
         self._load, self._clock = load, clock
         self._lock = Lock()
         self._found: LLTokenizer | None = None
@@ -38,7 +40,7 @@ class LoadedTokenizer:
         return self._cause
 
     def get(self) -> LLTokenizer:
-        """Waits for a load that is under way, or is one. Raises UnsupportedModel or
+        """Waits for a load that is under way, or is one. Raises UnsupportedModel, BadCheckpoint or
         InternalError."""
         with self._lock:
             if self._found is not None:
@@ -51,13 +53,12 @@ class LoadedTokenizer:
             return self._found
 
     def _may_retry(self, cause: SplitserveError) -> bool:
-        is_final = isinstance(cause, UnsupportedModel)
-        return not is_final and self._clock() - self._failed_s >= RETRY_S
+        return not isinstance(cause, _FINAL) and self._clock() - self._failed_s >= RETRY_S
 
     def _try(self) -> None:
         try:
             self._found, self._cause = self._load(), None
-        except UnsupportedModel as error:
+        except _FINAL as error:
             _LOG.warning("answers with a grammar are refused here", why=error.message)
             self._cause = error
         except BaseException as error:  # a panic of the library is no Exception

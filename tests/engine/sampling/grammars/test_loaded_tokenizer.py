@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from llguidance import LLTokenizer
 
-from cluster.errors import InternalError, SplitserveError, UnsupportedModel
+from cluster.errors import BadCheckpoint, InternalError, SplitserveError, UnsupportedModel
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.loaded_tokenizer import RETRY_S
 from router.grammar.lark import choice_grammar
@@ -58,12 +58,15 @@ def test_a_load_that_fails_is_nobodys_fault_and_is_tried_again(cause: BaseExcept
     assert compiler.await_load(60) is None
 
 
-def test_a_model_that_can_follow_no_grammar_is_asked_once() -> None:
-    clock, storage = VirtualClock(), Storage(UnsupportedModel("it has no end of sequence"))
+@pytest.mark.parametrize("kind", [UnsupportedModel, BadCheckpoint])
+def test_a_model_that_can_follow_no_grammar_or_is_broken_is_asked_once(
+    kind: type[SplitserveError],
+) -> None:
+    clock, storage = VirtualClock(), Storage(kind("it has no end of sequence"))
     compiler = GrammarCompiler(storage.load, clock=clock)
-    assert isinstance(compiler.await_load(60), UnsupportedModel)
+    assert isinstance(compiler.await_load(60), kind)
     clock.now_s += 10 * RETRY_S
-    assert isinstance(outcome(compiler), UnsupportedModel) and storage.num_asked == 1
+    assert isinstance(outcome(compiler), kind) and storage.num_asked == 1
 
 
 def test_a_compile_that_breaks_is_no_fault_of_whoever_asks(
