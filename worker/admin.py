@@ -105,7 +105,7 @@ class WorkerAdmin(worker_pb2_grpc.WorkerAdminServicer):
     ) -> worker_pb2.UnloadAdapterResponse:
         """See AdapterShelf."""
         try:
-            is_known = await self._own_shelf().unload(request.name)
+            is_known = self._own_shelf().unload(request.name)
         except SplitserveError as error:
             await abort(context, error)
         return worker_pb2.UnloadAdapterResponse(known=is_known)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from engine.contract.draft_numbers import DrafterKind, DraftNumbers, DraftPlaces
 
 
 class DraftMetrics:
-    """Counters of numbers that an engine has counted itself. Where nothing is guessed there is
-    nothing to say."""
+    """Numbers that an engine has counted itself. Where nothing is guessed there is nothing to
+    say."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._last = DraftNumbers()
@@ -38,6 +38,13 @@ class DraftMetrics:
             "Time of steps in which a draft model or a head read and guessed.",
             registry=registry,
         )
+        self._out = Gauge(
+            "splitserve_worker_drafters_out",
+            "1: a draft model or a head has failed so often that it guesses no more until the "
+            "worker starts anew; its log has the causes.",
+            ["drafter"],
+            registry=registry,
+        )
 
     def take(self, numbers: DraftNumbers) -> None:
         """The engine's latest, which never fall."""
@@ -47,6 +54,8 @@ class DraftMetrics:
         self._steps.inc(max(0, numbers.num_steps - last.num_steps))
         self._given.inc(max(0, numbers.num_tokens - last.num_tokens))
         self._guessing.inc(max(0.0, numbers.guess_s - last.guess_s))
+        for drafter in numbers.out:
+            self._out.labels(drafter.value).set(1)
 
     def _take_places(self, drafter: DrafterKind, now: DraftPlaces, before: DraftPlaces) -> None:
         kept, tried = _grown(now.kept, before.kept), _grown(now.tried, before.tried)

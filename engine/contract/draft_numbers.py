@@ -40,3 +40,5 @@ class DraftNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """That these gave."""
     guess_s: float = 0.0
     """Seconds that a model took to guess, and to read what its guesses follow."""
+    out: list[DrafterKind] = []
+    """Those that have failed too often: they are asked no more while the engine lives."""

@@ -10,6 +10,8 @@ running answer. One that waits for files is passed by others. Those that lack ro
 adapter after the other: the first is passed for PASSED_S by all whose adapter is there; then those
 that are to give way for it are closed: who has one goes on with it, nobody else gets it, and when
 the last has left it is the first one's. All other adapters go on. One adapter is staged at a time.
+
+`turn` alone has ranks do anything: requests come and go, and end, without a call of all of them.
 """
 
 from __future__ import annotations
@@ -98,19 +100,19 @@ class Adapting:
             self._unasked.append(command.digest)
 
     def unload(self, command: UnloadAdapter) -> None:
-        """Nobody asks for it any more; who has it goes on with it."""
+        """Nobody asks for it any more; who has it goes on with it, and the turn after the last lets
+        go of it."""
         self._known.pop(command.digest, None)
         if command.digest in self._bank:
             self._leaving.add(command.digest)
-            self._drop_left(command.digest)
 
     def enter(self, digest: str) -> AdapterUse:
-        """For a new request. Raises AdapterGone where it is not known here."""
+        """For a new request, which has it from a later turn on. Raises AdapterGone where it is not
+        known here."""
         if digest not in self._known:
             raise AdapterGone(f"this worker has not loaded the adapter {digest}")
         use = AdapterUse(digest, self.leave)
         self._waiting.append(use)
-        self.turn()
         return use
 
     def leave(self, use: AdapterUse) -> None:
@@ -121,12 +123,12 @@ class Adapting:
             return
         self._bank.release(use.digest)
         use.slot = None
-        self._drop_left(use.digest)
 
     def turn(self) -> None:
-        """Settles what is staged, lets in who can be, and stages what the next one waits for.
-        Raises RankLost."""
+        """Settles what is staged, lets go of what was left, lets in who can be, and stages what the
+        next one waits for. Raises RankLost."""
         self._settle()
+        self._drop_left()
         if all(use.digest != self._lacking for use in self._waiting):
             self._lacking = self._closed = None
         is_lacking = False
@@ -244,8 +246,8 @@ class Adapting:
         self._staged = None
         if progress is Staged.READ:
             self._bank.arrive(digest)
-            self._tell(digest)
-            self._drop_left(digest)
+            if digest not in self._leaving:  # else it was unloaded meanwhile, and goes at once
+                self._tell(digest)
         else:
             self._fail(digest, self._adapters.failure or AdapterUnread("it was given up"))
 
@@ -259,11 +261,14 @@ class Adapting:
             self._waiting.remove(use)
         self._tell(digest, failure.message, may_pass=isinstance(failure, AdapterUnread))
 
-    def _drop_left(self, digest: str) -> None:
-        item = self._bank.get(digest)
-        if item is not None and digest in self._leaving and not item.is_held:
-            self._drop(digest)
+    def _drop_left(self) -> None:
+        for digest in list(self._leaving):
+            item = self._bank.get(digest)
+            if item is not None and item.is_held:
+                continue
             self._leaving.discard(digest)
+            if item is not None:
+                self._drop(digest)
 
     def _drop(self, digest: str) -> None:
         item = self._bank.drop(digest)

@@ -30,6 +30,7 @@ class DraftMeter:
         if guess_s := self._speculation.take_s():
             self._meter.guessed(guess_s)
             self._verification.counts.note_guessing(guess_s)
+        self._verification.counts.note_out(self._speculation.out)
         verified, added_ms = self._verification.take_last() if plan.draft_lengths else None, 0.0
         if verified is not None:
             now_s = self._clock()

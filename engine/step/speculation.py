@@ -18,6 +18,7 @@ from cluster.deadline import Clock
 from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.speculation import LookUp, SpeculationWish
+from engine.contract.draft_numbers import DrafterKind
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.model_runner import Replica
 from engine.step.batch.step_work import Span, StepWork, Wanted
@@ -126,6 +127,11 @@ class Speculation:
         if plain_ms > 0.0:
             for one in self._asked:
                 one.note(verified, added_ms, plain_ms)
+
+    @property
+    def out(self) -> list[DrafterKind]:
+        """Drafters that have failed too often."""
+        return [drafter.kind for drafter in self._drafters if drafter.is_out]
 
     @property
     def states_reader(self) -> StatesReader | None:

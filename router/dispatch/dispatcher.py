@@ -279,7 +279,7 @@ class Dispatcher:
         if (trace := journey.request.trace) is not None:
             trace.answered(decision, usage, timing, journey.choices.reasons)
         self._reception.over(journey.request)
-        return Completed(usage, timing)
+        return Completed(usage, timing, adapter_digest=journey.request.adapter_digest)
 
 
 def _of_inputs(request: RoutedRequest) -> tuple[str, ...]:

@@ -165,9 +165,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def num_begun_tokens(self) -> int:
         """Of the longest choice that goes on."""
-        if not self.resume:
-            return 0
-        return max(len(begun.token_ids) for begun in self.resume)
+        return max((len(begun.token_ids) for begun in self.resume), default=0)
 
     @property
     def num_known_tokens(self) -> int:
@@ -257,6 +255,8 @@ class Completed(msgspec.Struct, frozen=True):
     timing: Timing
     untold_tokens: int = 0
     """Of its usage, in choices that the client is not told."""
+    adapter_digest: str = ""
+    """Of the version that computed it; empty: the model alone."""
 
 
 StreamEvent = PromptTokens | ChoiceTokens | Completed

@@ -5,13 +5,14 @@
 What a key may have is reserved for all of them before the first is sent. Each is a request of its
 own to the dispatcher: it waits, is counted, traced and tried again as all are; but once the first
 is let in, so are the others, for a client that comes again would find the middle no further off.
-The first that fails ends the others; so does a client that leaves.
+The first that fails ends the others; so does a client that leaves. All are of one version of their
+adapter: see one_version.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from router.dispatch.stream import ChoiceTokens, Completed, PoolWish, RoutedRequ
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import NOBODY, Caller
 from router.front.generation_request import Prompt
+from router.front.one_version import MAX_RUNS, again, never_one, outdated
 from router.front.pipeline import CompletionPipeline
 from router.front.prepared_generation import PreparedGeneration
 from router.front.refusals import internal_error
@@ -71,6 +73,8 @@ class PooledValues(msgspec.Struct, frozen=True):
     values: bytes
     """float32, little-endian: an embedding, or the one value of a score."""
     usage: Usage
+    adapter_digest: str = ""
+    """Of the version that computed it; empty: the model alone."""
 
 
 @dataclass(slots=True)
@@ -136,17 +140,29 @@ class PooledPrompts:
     ) -> list[PooledValues]:
         if len(prepared) == 1:
             return [await self._run(prepared[0].routed, spent)]
-        done: dict[int, PooledValues] = {}
-        waiting = iter(enumerate(prepared))
+        asked, done = [each.routed for each in prepared], dict[int, PooledValues]()
+        left = dict(enumerate(asked))
+        for turn in range(1, MAX_RUNS + 1):
+            await self._run_all(left, spent, done)
+            digests = {at: values.adapter_digest for at, values in done.items()}
+            if not (late := outdated(asked[0], digests, self._model.find_pooling_adapter)):
+                return [done[index] for index in range(len(asked))]
+            left, spent = {at: again(asked[at], turn) for at in late}, _Spent()  # once is paid for
+        raise never_one(asked[0])
+
+    async def _run_all(
+        self, left: Mapping[int, RoutedRequest], spent: _Spent, done: dict[int, PooledValues]
+    ) -> None:
+        """Several at a time; their values go to `done`."""
+        waiting = iter(left.items())
         runs = [
             asyncio.create_task(self._run_each(waiting, spent, done))
-            for _ in range(min(MAX_AT_ONCE, len(prepared)))
+            for _ in range(min(MAX_AT_ONCE, len(left)))
         ]
         try:
             await asyncio.gather(*runs)
         finally:
             await cancel(runs)
-        return [done[index] for index in range(len(prepared))]
 
     def _checked(self, request: PooledRequest) -> Pooling:
         pooling, dimensions = self._model.pooling, request.dimensions
@@ -163,14 +179,14 @@ class PooledPrompts:
 
     async def _run_each(
         self,
-        waiting: Iterator[tuple[int, PreparedGeneration]],
+        waiting: Iterator[tuple[int, RoutedRequest]],
         spent: _Spent,
         done: dict[int, PooledValues],
     ) -> None:
         """One after the other, as long as there are any."""
-        for index, prepared in waiting:
+        for index, routed in waiting:
             await self._pipeline.share.breathe()
-            done[index] = await self._run(prepared.routed, spent)
+            done[index] = await self._run(routed, spent)
 
     async def _run(self, routed: RoutedRequest, spent: _Spent) -> PooledValues:
         """A prompt counts whole once it is sent, and one that is refused not at all."""
@@ -181,7 +197,7 @@ class PooledPrompts:
             spent.num_tokens -= len(routed.token_ids)
             raise
         spent.last = end
-        return PooledValues(pooled, end.usage)
+        return PooledValues(pooled, end.usage, end.adapter_digest)
 
     async def _answer(self, routed: RoutedRequest) -> tuple[bytes, Completed]:
         pooled, end = None, None

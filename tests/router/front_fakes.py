@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from cluster.errors import InvalidRequest, QueueFull
@@ -189,7 +190,8 @@ def scores_and_says(text: str) -> Script:
 
 def completed(request: RoutedRequest, num_tokens: int, cached_tokens: int = 3) -> Completed:
     usage = Usage(len(request.token_ids), num_tokens, cached_tokens)
-    return Completed(usage, Timing(ttft_ms=12.5, queue_ms=2.0, decode_worker="d0"))
+    timing = Timing(ttft_ms=12.5, queue_ms=2.0, decode_worker="d0")
+    return Completed(usage, timing, adapter_digest=request.adapter_digest)
 
 
 def says(text: str, *, ends_with_eos: bool = True) -> Script:
@@ -277,7 +279,8 @@ class FakeSource:
         try:
             async for event in run:
                 if isinstance(event, Completed):
-                    event = Completed(*choices.summed_up((event.usage, event.timing)))
+                    told = choices.summed_up((event.usage, event.timing))
+                    event = structs.replace(event, usage=told[0], timing=told[1])
                 if not isinstance(event, ChoiceTokens):
                     yield event
                 elif choices.take(event):

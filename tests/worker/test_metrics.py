@@ -70,3 +70,7 @@ def test_drafts_are_counted_by_position_and_by_what_became_of_them() -> None:
     assert value_of(metrics, "draft_guess_seconds_total") == 0.5
     assert value_of(metrics, "draft_steps_total") == 6
     assert value_of(metrics, "draft_step_tokens_total") == 12
+    assert value_of(metrics, "drafters_out", drafter="model") is None
+    metrics.drafts_were(DraftNumbers(by_drafter=both, num_steps=6, num_tokens=12, out=[model]))
+    assert value_of(metrics, "drafters_out", drafter="model") == 1
+    assert value_of(metrics, "drafters_out", drafter="ngram") is None

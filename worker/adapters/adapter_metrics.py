@@ -35,6 +35,11 @@ class AdapterMetrics(Collector):
             "Memory that resident adapters take at the engine's first rank.",
             value=now.resident_bytes,
         )
+        yield GaugeMetricFamily(
+            "splitserve_worker_adapter_folder_unread_seconds",
+            "Since the folder of adapters could not be read; 0: the last look has read it.",
+            value=now.folder_unread_s,
+        )
         events = CounterMetricFamily(
             "splitserve_worker_adapter_events",
             "What became of adapters: read into memory, evicted from it, withdrawn: offered by no "

@@ -25,3 +25,5 @@ class AdapterNumbers:
     """Times that a folder's files were looked at and could not be used."""
     lost: int = 0
     """Versions that were offered and could not be read again."""
+    folder_unread_s: float = 0.0
+    """Since the folder itself could be read last; 0.0: the last look has read it."""

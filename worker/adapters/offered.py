@@ -19,6 +19,7 @@ from cluster.adapter import MAX_ADAPTERS, Adapter, OfferedAdapter
 from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.logs import get_logger
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
+from worker.adapters.namings import Naming
 from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.shelf_scan import Signature
 
@@ -73,9 +74,10 @@ class OfferedAdapters:
         """What is offered under a name."""
         return self._by_name.get(name)
 
-    async def offer(self, name: str, item: LookedAt) -> None:
-        """Once the engine has it, in place of what had the name. Raises AdapterRefused where it
-        cannot have it, AdapterUnread where it may another time; then nothing has changed."""
+    async def offer(self, name: str, item: LookedAt, naming: Naming) -> bool:
+        """Once the engine has it, in place of what had the name; False where the naming was revoked
+        by then. Raises AdapterRefused where it cannot have it, AdapterUnread where it may another
+        time. Then, too, nothing has changed."""
         if name not in self._by_name and len(self._by_name) >= MAX_ADAPTERS:
             raise AdapterRefused(f"{MAX_ADAPTERS} adapters are offered, which is the limit")
         self._being_offered[item.digest] += 1
@@ -83,6 +85,8 @@ class OfferedAdapters:
             news = await self._at_engine(item)
             if news.failure:
                 raise (AdapterUnread if news.may_pass else AdapterRefused)(news.failure)
+            if not naming.holds:
+                return False
             before = self._by_name.get(name)
             self._by_name[name] = item
         finally:
@@ -93,6 +97,7 @@ class OfferedAdapters:
         self._on_change()
         if before is not None and before.digest != item.digest:
             self._retire_if_unused(before.digest)
+        return True
 
     def withdraw(self, name: str) -> bool:
         """Routers are told; False where nothing has that name."""

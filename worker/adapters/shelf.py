@@ -2,23 +2,27 @@
 
 A folder below the root is an adapter of its name. What lies there at the first look is looked at
 then, others when their files have stayed the same for one look, all again when these change; one
-whose files are gone is withdrawn. Operators load one under a name of their choice, from any folder
-under the root, and unload one: that stays so until the bytes of the folder of that name change, it
-is loaded again, or the worker starts anew. What could not be read, at first or when the engine
-wanted it again, is tried again until one of these happens; what is wrong is not.
+whose files two looks do not find is withdrawn. Operators load one under a name of their choice,
+from any folder under the root, and unload one: that stays so until the bytes of the folder of that
+name change, it is loaded again, or the worker starts anew. What could not be read, at first or when
+the engine wanted it again, is tried again until one of these happens; what is wrong is not.
+
+Looks and orders to load take turns, as each may wait for storage. Taking a name away waits for
+nothing: what is being made of the name at that moment comes to nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from cluster.adapter import check_name
 from cluster.deadline import Clock, Sleep
-from cluster.errors import AdapterUnread, SplitserveError
+from cluster.errors import AdapterRefused, AdapterUnread, SplitserveError
 from cluster.logs import get_logger
 from cluster.models.adapters.files import adapter_folder, read_adapter
 from cluster.models.card import DecoderConfig
@@ -26,6 +30,7 @@ from cluster.process.background import Background
 from engine.contract.adapters import LoadAdapter, UnloadAdapter
 from engine.contract.messages import Frame
 from worker.adapters.lost import LostAdapters
+from worker.adapters.namings import OpenNamings
 from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.offered import LookedAt, OfferedAdapters
 from worker.adapters.shelf_scan import Signature, scan, signature_of
@@ -56,11 +61,15 @@ class AdapterShelf:
         sleep: Sleep,
         read_limit_s: float = READ_LIMIT_S,
     ) -> None:
-        self._root, self._config, self._storage = root, config, FolderStorage(read_limit_s)
+        self._root, self._config = root, config
+        self._storage, self._root_storage = FolderStorage(read_limit_s), FolderStorage(read_limit_s)
+        """Of single adapters; and of the look at the folder, which none of them holds up."""
         self._background, self._clock, self._sleep = background, clock, sleep
         self.offered = OfferedAdapters(root, send, on_change, self._retire)
         self._seen: dict[str, Signature] | None = None
         """At the look before, by name; None: there was none that saw anything."""
+        self._missing: set[str] = set()
+        """What that look has not found, and the one before had."""
         self._taken: dict[str, Signature] = {}
         """As of the last time that they were read, well or not."""
         self._digests: dict[str, str] = {}
@@ -69,16 +78,20 @@ class AdapterShelf:
         """By name, the paths that operators gave for those that they loaded; None: unloaded."""
         self._lost = LostAdapters()
         self._turn = asyncio.Lock()
-        """Of looks and orders, one adapter at a time."""
+        """Of looks and orders to load, one adapter at a time."""
+        self._namings = OpenNamings()
         self.has_looked = asyncio.Event()
         """What lies there is offered, as far as it could be read."""
         self.num_read = self.num_to_read = 0
         """At this look."""
-        self._is_root_read = True
+        self._unread_since_s: float | None = None
+        """The folder itself; None: the last look has read it."""
 
     def numbers(self) -> AdapterNumbers:
         """Of now; from any thread."""
-        return self.offered.numbers
+        since_s = self._unread_since_s
+        unread_s = 0.0 if since_s is None else self._clock() - since_s
+        return replace(self.offered.numbers, folder_unread_s=unread_s)
 
     async def follow(self) -> None:
         """Looks again and again, until it is cancelled."""
@@ -91,7 +104,8 @@ class AdapterShelf:
         """Once. A root that cannot be read at this moment changes nothing."""
         await self._take_lost()
         try:
-            found = await self._storage.ask("the folder of adapters", partial(scan, self._root))
+            what, question = "the folder of adapters", partial(scan, self._root)
+            found = await self._root_storage.ask(what, question)
         except (OSError, AdapterUnread) as error:
             self._note_root(is_read=False, cause=str(error))
         else:
@@ -102,24 +116,26 @@ class AdapterShelf:
         """An operator's order: the digest that the name stands for from now on. Raises
         AdapterRefused, and AdapterUnread for what may be tried again."""
         check_name(name)
-        async with self._turn:
-            item = await self._look_at(path)
-            await self.offered.offer(name, item)
-            if item.own_name == name:
-                self._digests[name] = item.digest
-            self._pass_over(name, item.signature if item.own_name == name else None)
-            self._ordered[name] = path
-            self._lost.forget(name)
-            return item.digest
+        with self._namings.open(name) as naming:
+            async with self._turn:
+                item = await self._look_at(path) if naming.holds else None
+                if item is None or not await self.offered.offer(name, item, naming):
+                    raise AdapterRefused(f"{name} was unloaded before it was loaded")
+                if item.own_name == name:
+                    self._digests[name] = item.digest
+                self._pass_over(name, item.signature if item.own_name == name else None)
+                self._ordered[name] = path
+                self._lost.forget(name)
+                return item.digest
 
-    async def unload(self, name: str) -> bool:
-        """An operator's order; False where nothing has that name."""
-        async with self._turn:
-            self._give_up(check_name(name))
-            self._pass_over(name)
-            if self._seen is None or name in self._seen:
-                self._ordered[name] = None
-            return self.offered.withdraw(name)
+    def unload(self, name: str) -> bool:
+        """An operator's order, done at once; False where nothing has that name, or is about to."""
+        self._give_up(check_name(name))
+        self._pass_over(name)
+        if self._seen is None or name in self._seen:
+            self._ordered[name] = None
+        is_coming = self._namings.revoke(name)
+        return self.offered.withdraw(name) or is_coming
 
     def heard(self, frame: Frame) -> None:
         """What the engine says of adapters."""
@@ -130,6 +146,7 @@ class AdapterShelf:
     async def _take(self, found: dict[str, Signature | None]) -> None:
         """What has changed since it was read, and has not since the look before. Orders come in
         between: they, too, are about files that this look has seen."""
+        found = found | dict.fromkeys(self._just_missing(found))
         before = self._seen
         now = {name: seen for name in found if (seen := found[name] or (before or {}).get(name))}
         self._seen = now
@@ -148,6 +165,13 @@ class AdapterShelf:
                     self._taken[name] = now[name]
                     await self._take_one(name, name)
             self.num_read += 1
+
+    def _just_missing(self, found: Container[str]) -> set[str]:
+        """Names that this look has not found for the first time: they may be put in place of others
+        at this moment, or their storage have forgotten them."""
+        missing = {name for name in self._taken if name not in found}
+        self._missing = missing - self._missing
+        return self._missing
 
     def _withdraw_all_but(self, found: Container[str]) -> None:
         for name in [name for name in self._taken if name not in found]:
@@ -174,24 +198,34 @@ class AdapterShelf:
     async def _take_one(self, name: str, path: str) -> None:
         """One that cannot be used is said in the log. What it was before goes on being offered: it
         is in the engine."""
-        try:
-            item = await self._look_at(path)
-            if path != name or self._is_news(name, item.digest):
-                await self.offered.offer(name, item)
-                self._lost.forget(name)
-            else:
-                self._lost.forget(name, path)
-        except AdapterUnread as error:
-            self._lost.note(name, path)
-            self.offered.refuse()
-            _log.warning("an adapter was not read; it is tried again", name=name, cause=str(error))
-        except SplitserveError as error:
-            if path == name:
-                self._lost.forget(name, path)  # its folder is watched
-            self.offered.refuse()
-            _log.warning("an adapter is not loaded", name=name, cause=error.message)
-        except Exception:
-            _log.exception("an adapter cannot be looked at; the others can", name=name)
+        with self._namings.open(name) as naming:
+            try:
+                item = await self._look_at(path)
+                if not naming.holds:
+                    self._note_unloaded(name, path, item)
+                elif path != name or self._is_news(name, item.digest):
+                    if await self.offered.offer(name, item, naming):
+                        self._lost.forget(name)
+                else:
+                    self._lost.forget(name, path)
+            except AdapterUnread as error:
+                if naming.holds:
+                    self._lost.note(name, path)
+                self.offered.refuse()
+                cause = error.message
+                _log.warning("an adapter was not read; it is tried again", name=name, cause=cause)
+            except SplitserveError as error:
+                if path == name:
+                    self._lost.forget(name, path)  # its folder is watched
+                self.offered.refuse()
+                _log.warning("an adapter is not loaded", name=name, cause=error.message)
+            except Exception:
+                _log.exception("an adapter cannot be looked at; the others can", name=name)
+
+    def _note_unloaded(self, name: str, path: str, item: LookedAt) -> None:
+        """While it was looked at: so it stays until its folder has other bytes than these."""
+        if path == name:
+            self._digests[name] = item.digest
 
     async def _look_at(self, path: str) -> LookedAt:
         """Raises AdapterRefused and AdapterUnread."""
@@ -210,11 +244,13 @@ class AdapterShelf:
 
     def _note_root(self, *, is_read: bool, cause: str = "") -> None:
         """Said when it changes, and not with every look."""
-        if not is_read and self._is_root_read:
+        was_read = self._unread_since_s is None
+        if not is_read and was_read:
             _log.error("the folder of adapters cannot be read; it is tried again", cause=cause)
-        elif is_read and not self._is_root_read:
+            self._unread_since_s = self._clock()
+        elif is_read and not was_read:
             _log.info("the folder of adapters can be read again")
-        self._is_root_read = is_read
+            self._unread_since_s = None
 
     def _give_up(self, name: str) -> None:
         """Its order, and what was lost of it."""

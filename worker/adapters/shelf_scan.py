@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -13,14 +14,18 @@ Signature = tuple[tuple[int, int], ...]
 """Of both files: size, time of the last change in ns. Another one: other contents, maybe. Without
 the inode: mounts of object stores make up another one now and then."""
 _MOST_ENTRIES = 16 * MAX_ADAPTERS
+_NOT_THERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))
+"""All other errors are of storage, and may pass."""
 
 
 def signature_of(folder: Path) -> Signature | None:
     """None where one of the files is not there (yet). Raises OSError where that cannot be told."""
     try:
         stats = [os.stat(folder / name) for name in (SETTINGS, WEIGHTS)]
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
     return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
@@ -28,7 +33,7 @@ def scan(root: Path) -> dict[str, Signature | None]:
     """By name, the folders below the root that have both files, in the order of their names; None
     of one that cannot be looked at now. Raises OSError where the root itself cannot be read:
     nothing is known then."""
-    names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    names = sorted(entry.name for entry in os.scandir(root) if _may_be_folder(entry))
     found: dict[str, Signature | None] = {}
     for name in names[:_MOST_ENTRIES]:
         if not _is_name(name):
@@ -41,6 +46,13 @@ def scan(root: Path) -> dict[str, Signature | None]:
             if signature is not None:
                 found[name] = signature
     return found
+
+
+def _may_be_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a look at its files says what it is
+        return True
 
 
 def _is_name(name: str) -> bool:

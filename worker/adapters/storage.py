@@ -2,7 +2,8 @@
 question within a limit.
 
     asked -> answered
-       '---> too late, or nobody waits any more: left to itself, until storage answers
+       '---> too late, or nobody waits any more: left to itself, until storage answers; nobody asks
+             about the same meanwhile
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from cluster.errors import AdapterUnread
 from cluster.process.thread_call import in_thread
 
 MAX_LEFT: Final = 4
-"""Questions without an answer: with so many none more is asked. Each keeps a thread."""
+"""Questions without an answer: with so many none more is asked. Each keeps a thread, and what it
+has read."""
 Answer = TypeVar("Answer")
 
 
@@ -25,12 +27,15 @@ class FolderStorage:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._left: list[threading.Event] = []
+        self._left: dict[str, threading.Event] = {}
+        """By what they are about."""
 
     async def ask(self, what: str, question: Callable[[], Answer]) -> Answer:
-        """In a thread of its own. `what`: it is about, for words. Raises what the question raises,
-        and AdapterUnread without an answer, or without memory for it."""
-        self._left = [answered for answered in self._left if not answered.is_set()]
+        """In a thread of its own. `what`: it is about. Raises what the question raises, and
+        AdapterUnread without an answer, or without memory for it."""
+        self._left = {at: answered for at, answered in self._left.items() if not answered.is_set()}
+        if what in self._left:
+            raise AdapterUnread(f"{what} is not read: what was asked before has no answer yet")
         if len(self._left) >= MAX_LEFT:
             raise AdapterUnread(
                 f"{what} is not read: {MAX_LEFT} questions before have no answer of its storage yet"
@@ -45,7 +50,7 @@ class FolderStorage:
             raise AdapterUnread(f"{what} could not be read within {self._limit_s:g} s") from None
         finally:
             if not answered.is_set():
-                self._left.append(answered)
+                self._left[what] = answered
 
 
 def _telling(answered: threading.Event, question: Callable[[], Answer]) -> Callable[[], Answer]:

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 
-from cluster.deadline import Clock
 from cluster.errors import AdapterRefused
 
 
 class Permit:
     """Of one reading. Any thread may ask, and take it back."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_good = True
-        self._progressed_s = clock()
-
-    @property
-    def stalled_s(self) -> float:
-        """Since the last progress."""
-        return self._clock() - self._progressed_s
+        self.num_done = 0
+        """Parts of the work: where it grows the reading goes on."""
 
     def go_on(self) -> None:
         """Some of the work is done. Raises AdapterRefused where no more is wanted."""
         if not self._is_good:
             raise AdapterRefused("the adapter is not wanted any more")
-        self._progressed_s = self._clock()
+        self.num_done += 1
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -20,13 +20,15 @@ import structlog
 
 from cluster.deadline import Clock
 from cluster.errors import AdapterUnread, SplitserveError
+from cluster.process.own_lateness import SeenTime
 from engine.model.adapters.bank import AdapterBank
 from engine.model.adapters.permit import Permit
 from engine.model.adapters.reading import read_into
 from engine.model.adapters.words import AdapterWord, ClearAdapter, SettleAdapter, StageAdapter
 
 STALL_S: Final = 30.0
-"""Without a chunk of a file or a matrix: the reading has failed."""
+"""Without a chunk of a file or a matrix, by looks, of which each counts for a second at most: the
+reading has failed. An engine that was stopped meanwhile has waited for no files."""
 MAX_LEFT: Final = 4
 """Readings that were given up and have not ended: with so many none is begun. Each keeps a thread,
 and what it has read."""
@@ -109,7 +111,7 @@ class _Reading:
         self.failure: SplitserveError | None = None
         self._bank = bank
         self._is_read = False
-        self._permit = Permit(clock)
+        self._permit, self._patience, self._num_seen = Permit(), SeenTime(clock), 0
         self._thread = threading.Thread(target=self._run, name="adapter", daemon=True)
 
     def start(self) -> None:
@@ -124,7 +126,7 @@ class _Reading:
     @property
     def progress(self) -> Staged:
         """At this moment."""
-        if not self.failure and not self._is_read and self._permit.stalled_s > STALL_S:
+        if not self.failure and not self._is_read and self._stalled_s() > STALL_S:
             self.fail(AdapterUnread(f"the adapter's files have given nothing for {STALL_S:g} s"))
         if self.failure:
             return Staged.FAILED
@@ -137,6 +139,14 @@ class _Reading:
     def give_up(self) -> None:
         """It writes nothing more."""
         self._permit.take_back()
+
+    def _stalled_s(self) -> float:
+        """Since the last progress that was seen; a look."""
+        num_done, before = self._permit.num_done, self._num_seen
+        self._num_seen = num_done
+        if num_done != before:
+            self._patience.renew()
+        return self._patience.look()
 
     def _run(self) -> None:
         word = self.word

@@ -34,6 +34,7 @@ from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.own_compiles import OwnCompiles
 from engine.sampling.grammars.step_back import step_back
 
+
 class GrammarCompiler:
     """One engine's. `close` once, when nobody asks any more."""
 

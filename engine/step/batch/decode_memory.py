@@ -86,8 +86,7 @@ class DecodeMemory:
         if all(sequence.adapter is None for sequence in sequences):
             return False
         for row, sequence in enumerate(sequences):
-            use = sequence.adapter
-            self._slots_of_adapters[row] = 0 if use is None else use.slot or 0
+            self._slots_of_adapters[row] = sequence.adapter_slot
         return True
 
     def _batch(self, longest: int, *, has_adapters: bool = False) -> RaggedBatch:

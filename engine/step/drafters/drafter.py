@@ -83,6 +83,10 @@ class Drafter(Protocol):
     """Asking and guessing take time that is worth an account: a drafter that does not pay rests."""
 
     @property
+    def is_out(self) -> bool:
+        """It has failed too often: it is asked as ever, and promises nothing any more."""
+
+    @property
     def states_reader(self) -> StatesReader | None:
         """What of it reads the states that the target's steps leave; None: nothing does."""
 

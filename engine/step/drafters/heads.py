@@ -62,6 +62,11 @@ class HeadsDrafter:
         """See Drafter: itself."""
         return self
 
+    @property
+    def is_out(self) -> bool:
+        """See Drafter."""
+        return self._care.is_out
+
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
         self._care.begin(cost, num_decodes, least)

@@ -27,6 +27,7 @@ class LookupDrafter:
 
     kind = DrafterKind.NGRAM
     has_price = False
+    is_out = False
     states_reader = None
 
     def __init__(self, make: MakeGuesser) -> None:

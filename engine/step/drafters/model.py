@@ -74,6 +74,11 @@ class ModelDrafter:
         """Of the step that is planned; and tokens that sequences lack, of those found ready."""
         self._behind: list[tuple[Sequence, DraftKv]] = []
 
+    @property
+    def is_out(self) -> bool:
+        """See Drafter."""
+        return self._care.is_out
+
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """See Drafter."""
         self._care.begin(cost, num_decodes, least)

@@ -105,7 +105,10 @@ class Sequence:
     @property
     def adapter_slot(self) -> int:
         """What its rows are computed with; 0: the model alone."""
-        return 0 if self.adapter is None else self.adapter.slot or 0
+        if self.adapter is None:
+            return 0
+        assert self.adapter.slot is not None, f"{self.request_id} is computed without its adapter"
+        return self.adapter.slot
 
     @property
     def blocks(self) -> BlockLease:

@@ -16,6 +16,7 @@ class DraftCounts:
         self._places: dict[DrafterKind, DraftPlaces] = {}
         self._num_steps = self._num_tokens = 0
         self._guess_s = 0.0
+        self._out: list[DrafterKind] = []
         self._has_news = False
 
     def note(self, span: Span, num_kept: int) -> None:
@@ -39,6 +40,11 @@ class DraftCounts:
         self._guess_s += took_s
         self._has_news = self._has_news or took_s > 0.0
 
+    def note_out(self, kinds: list[DrafterKind]) -> None:
+        """These drafters have failed too often."""
+        if kinds != self._out:
+            self._out, self._has_news = kinds, True
+
     def take(self) -> DraftNumbers | None:
         """When they have changed since."""
         if not self._has_news:
@@ -52,6 +58,7 @@ class DraftCounts:
             num_steps=self._num_steps,
             num_tokens=self._num_tokens,
             guess_s=self._guess_s,
+            out=self._out,
         )
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cluster.errors import AdapterGone, AdapterUnread, SplitserveError
+from cluster.errors import AdapterGone, AdapterUnread, RankLost, SplitserveError
 from engine.contract.adapters import AdapterNews, LoadAdapter, UnloadAdapter
 from engine.model.adapters.bank import AdapterRoom
 from engine.model.adapters.rank_adapters import Staged
@@ -67,6 +67,13 @@ def known(adapting: Adapting, *adapters: tuple[str, int]) -> None:
         adapting.turn()
 
 
+def entered(adapting: Adapting, digest: str) -> AdapterUse:
+    """A request that comes, and the turn after it."""
+    use = adapting.enter(digest)
+    adapting.turn()
+    return use
+
+
 @pytest.fixture
 def ranks() -> ScriptedRanks:
     return ScriptedRanks()
@@ -95,9 +102,9 @@ def test_the_memory_that_an_adapter_takes_is_told_while_it_is_there(
 ) -> None:
     ranks.lora_rank_bytes = 100
     known(adapting, ("a", 16), ("b", 16))
-    adapting.enter("a").leave()
+    entered(adapting, "a").leave()
     known(adapting, ("c", 8))
-    adapting.enter("c")  # b gives way
+    entered(adapting, "c")  # b gives way
     adapting.turn()
     told = [(news.digest, news.is_resident, news.num_bytes) for news in adapting.take_news()]
     assert told == [
@@ -113,22 +120,22 @@ def test_a_request_gets_the_slot_of_its_adapter_and_one_unknown_is_refused(
     adapting: Adapting, ranks: ScriptedRanks
 ) -> None:
     known(adapting, ("a", 8))
-    use = adapting.enter("a")
+    use = entered(adapting, "a")
     assert use.slot is not None and ranks.placed[use.slot].digest == "a"
     with pytest.raises(AdapterGone, match="has not loaded the adapter z"):
-        adapting.enter("z")
+        entered(adapting, "z")
 
 
 def test_the_least_lately_used_gives_way_and_comes_back_when_it_is_asked_for(
     adapting: Adapting, ranks: ScriptedRanks
 ) -> None:
     known(adapting, ("a", 16), ("b", 16), ("c", 16))
-    adapting.enter("a").leave()
-    use = adapting.enter("c")  # b was used less lately than a
+    entered(adapting, "a").leave()
+    use = entered(adapting, "c")  # b was used less lately than a
     adapting.turn()
     assert use.slot is not None and ranks.placed[use.slot].digest == "c"
     assert sorted(stage.digest for stage in ranks.placed.values()) == ["a", "c"]
-    again = adapting.enter("b")
+    again = entered(adapting, "b")
     adapting.turn()
     assert again.slot is not None and ranks.placed[again.slot].digest == "b"
 
@@ -159,12 +166,12 @@ def test_none_goes_under_a_request_that_has_it_and_who_lacks_room_is_passed_for_
     held: Adapting, clock: HeldClock
 ) -> None:
     known_slowly(held, clock, ("a", 16), ("b", 16), ("c", 16))
-    least_lately, other = held.enter("a"), held.enter("b")
-    waiting, soon = held.enter("c"), held.enter("b")
+    least_lately, other = entered(held, "a"), entered(held, "b")
+    waiting, soon = entered(held, "c"), entered(held, "b")
     assert (waiting.slot, soon.slot) == (None, other.slot)
     clock.now_s += PASSED_S
     held.turn()
-    late, another = held.enter("a"), held.enter("b")
+    late, another = entered(held, "a"), entered(held, "b")
     assert (waiting.slot, late.slot, another.slot) == (None, None, other.slot)
     least_lately.leave()
     turns(held, clock)
@@ -177,11 +184,11 @@ def test_an_adapter_that_lacks_room_stops_no_other_than_those_that_give_way_for_
 ) -> None:
     residents = [(name, 4) for name in "abcdefgh"]
     known_slowly(held, clock, *residents, ("stranger", 8))
-    users = {name: held.enter(name) for name, _ in residents}
-    waiting = held.enter("stranger")
+    users = {name: entered(held, name) for name, _ in residents}
+    waiting = entered(held, "stranger")
     turns(held, clock, 2, each_s=PASSED_S)
     for _ in range(20):
-        late = {name: held.enter(name) for name, _ in residents}
+        late = {name: entered(held, name) for name, _ in residents}
         turns(held, clock)
         assert [name for name, use in late.items() if use.slot is None] == ["a", "b"]
         for use in late.values():
@@ -199,11 +206,11 @@ def test_room_that_becomes_free_elsewhere_is_taken_at_once(
     held: Adapting, clock: HeldClock, ranks: ScriptedRanks
 ) -> None:
     known_slowly(held, clock, ("a", 16), ("b", 16), ("c", 16))
-    stays, goes = held.enter("a"), held.enter("b")
-    waiting = held.enter("c")
+    stays, goes = entered(held, "a"), entered(held, "b")
+    waiting = entered(held, "c")
     turns(held, clock, 2, each_s=PASSED_S)
     goes.leave()
-    late = held.enter("a")
+    late = entered(held, "a")
     turns(held, clock)
     assert waiting.slot is not None and ranks.placed[waiting.slot].digest == "c"
     assert late.slot == stays.slot
@@ -213,10 +220,10 @@ def test_one_that_was_to_give_way_is_let_in_again_when_nobody_waits_for_its_room
     held: Adapting, clock: HeldClock
 ) -> None:
     known_slowly(held, clock, ("a", 16), ("b", 16), ("c", 16))
-    first = [held.enter("a"), held.enter("b")]
-    gone = held.enter("c")
+    first = [entered(held, "a"), entered(held, "b")]
+    gone = entered(held, "c")
     turns(held, clock, 2, each_s=PASSED_S)
-    late = held.enter("a")
+    late = entered(held, "a")
     assert late.slot is None
     gone.leave()
     held.turn()
@@ -228,8 +235,8 @@ def test_one_that_was_to_give_way_and_is_unloaded_first_leaves_its_room(
     held: Adapting, clock: HeldClock, ranks: ScriptedRanks
 ) -> None:
     known_slowly(held, clock, ("a", 16), ("b", 16), ("c", 32))
-    users = [held.enter("a"), held.enter("b")]
-    waiting = held.enter("c")
+    users = [entered(held, "a"), entered(held, "b")]
+    waiting = entered(held, "c")
     turns(held, clock, 2, each_s=PASSED_S)
     held.unload(UnloadAdapter("a"))
     for use in users:
@@ -257,7 +264,7 @@ def test_whoever_lacks_room_is_served_in_turn_while_newcomers_never_end(seed: in
         for end, use in [each for each in running if each[0] <= now]:
             running.remove((end, use))
             use.leave()
-        waiting.append((now, held.enter(chance.choice(list(sizes)))))
+        waiting.append((now, entered(held, chance.choice(list(sizes)))))
         a_turn = 8 + PASSED_S + 3  # the longest answer, and reading
         assert all(now - since <= len(sizes) * a_turn for since, _ in waiting)
         assert held.check_invariants() == []
@@ -269,7 +276,7 @@ def test_who_passes_takes_no_room_that_somebody_waits_for(ranks: ScriptedRanks) 
     for digest, rank in (("a", 16), ("idle", 16), ("b", 32), ("c", 8)):
         clock.now_s += 1.0
         known(adapting, (digest, rank))
-    holder, waiting, behind = (adapting.enter(digest) for digest in "abc")
+    holder, waiting, behind = (entered(adapting, digest) for digest in "abc")
     adapting.turn()
     assert (waiting.slot, behind.slot) == (None, None)  # c would fit beside a, in the place of idle
     holder.leave()
@@ -284,12 +291,12 @@ def test_one_that_is_loaded_while_others_wait_for_room_may_be_asked_for_at_once(
     adapting: Adapting,
 ) -> None:
     known(adapting, ("a", 32), ("b", 32))
-    holder, waiting = adapting.enter("a"), adapting.enter("b")
+    holder, waiting = entered(adapting, "a"), entered(adapting, "b")
     adapting.take_news()
     known(adapting, ("c", 8))
     assert adapting.take_news() == [AdapterNews("c", is_resident=False)]
     assert not adapting.is_busy
-    late = adapting.enter("c")
+    late = entered(adapting, "c")
     holder.leave()
     waiting.leave()
     for _ in range(2):
@@ -301,7 +308,7 @@ def test_who_waits_for_files_is_passed(adapting: Adapting, ranks: ScriptedRanks)
     known(adapting, ("a", 8))
     ranks.progress = Staged.READING
     known(adapting, ("b", 8))
-    slow, quick = adapting.enter("b"), adapting.enter("a")
+    slow, quick = entered(adapting, "b"), entered(adapting, "a")
     assert slow.slot is None and quick.slot is not None
     ranks.progress = Staged.READ
     adapting.turn()
@@ -312,14 +319,54 @@ def test_one_that_is_unloaded_stays_for_those_who_have_it(
     adapting: Adapting, ranks: ScriptedRanks
 ) -> None:
     known(adapting, ("a", 8))
-    use = adapting.enter("a")
+    use = entered(adapting, "a")
     adapting.unload(UnloadAdapter("a"))
     with pytest.raises(AdapterGone):
-        adapting.enter("a")
+        entered(adapting, "a")
     assert len(ranks.placed) == 1
     use.leave()
+    adapting.turn()
     assert ranks.placed == {}
     assert adapting.check_invariants() == []
+
+
+def test_one_that_is_unloaded_while_it_is_read_is_never_told_to_be_there(
+    adapting: Adapting, ranks: ScriptedRanks
+) -> None:
+    ranks.progress = Staged.READING
+    known(adapting, ("a", 8))
+    waiting = entered(adapting, "a")
+    adapting.unload(UnloadAdapter("a"))
+    ranks.progress = Staged.READ
+    adapting.turn()
+    assert (adapting.take_news(), ranks.placed) == ([], {})
+    assert isinstance(waiting.error, AdapterGone)
+    assert adapting.check_invariants() == []
+
+
+class LosableRanks(ScriptedRanks):
+    """A group of which one is lost at some moment: no call of all of them ends well then."""
+
+    is_lost = False
+
+    def follow(self, word: AdapterWord) -> Staged:
+        if self.is_lost:
+            raise RankLost("rank 1 has ended")
+        return super().follow(word)
+
+
+def test_a_request_comes_and_ends_as_ever_while_a_rank_is_lost_which_the_turn_says() -> None:
+    ranks = LosableRanks()
+    adapting = Adapting(ranks, clock=Clock())
+    known(adapting, ("a", 8))
+    use = entered(adapting, "a")
+    ranks.is_lost = True
+    late = adapting.enter("a")
+    adapting.unload(UnloadAdapter("a"))
+    use.leave()
+    late.leave()
+    with pytest.raises(RankLost):
+        adapting.turn()
 
 
 def test_files_that_cannot_be_read_fail_who_waits_and_nobody_else(
@@ -328,13 +375,13 @@ def test_files_that_cannot_be_read_fail_who_waits_and_nobody_else(
     known(adapting, ("a", 16), ("b", 16), ("c", 16))
     adapting.take_news()
     ranks.progress, ranks.failure = Staged.FAILED, AdapterUnread("the files have changed")
-    use = adapting.enter("c")
+    use = entered(adapting, "c")
     adapting.turn()
     assert use.slot is None
     assert isinstance(use.error, AdapterGone) and "have changed" in use.error.message
     (*_, news) = adapting.take_news()
     assert news == AdapterNews("c", is_resident=False, failure=use.error.message, may_pass=True)
-    assert adapting.enter("b").slot is not None  # a had to give way
+    assert entered(adapting, "b").slot is not None  # a had to give way
     assert adapting.check_invariants() == []
 
 
@@ -391,7 +438,7 @@ def _random_command(
             adapting.unload(UnloadAdapter(digest))
         case "enter":
             try:
-                uses.append(adapting.enter(digest))
+                uses.append(entered(adapting, digest))
             except AdapterGone:
                 return
         case "leave" if uses:

@@ -145,6 +145,7 @@ def test_a_head_that_fails_again_and_again_is_left_alone() -> None:
     assert num_tried([found]) == 0
     assert head_of(engine).num_calls == MAX_FAILURES
     assert drafter_of(engine).take_time().all_s >= 0
+    assert engine._speculation is not None and engine._speculation.out == [DrafterKind.HEADS]
 
 
 def test_what_became_of_its_drafts_is_counted_as_the_heads() -> None:

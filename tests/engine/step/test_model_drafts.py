@@ -26,6 +26,7 @@ from tests.engine.step.guessing import TickingClock
 from tests.engine.step.model_guessing import drafter_of, model_engine, num_misses
 from tests.engine.step.test_speculation import SAMPLING, answers
 
+ALWAYS = frozenset(range(1000))
 RIGHT, NOW_AND_THEN, WRONG = 0, 3, 1
 """Places at which the draft model errs: none, each third, all."""
 
@@ -236,12 +237,23 @@ def test_a_draft_model_that_fails_costs_no_request(first: int) -> None:
 
 
 def test_after_some_failures_it_is_asked_no_more() -> None:
-    engine = model_engine(small_replica(64), fails_at=frozenset(range(1000)))
+    engine = model_engine(small_replica(64), fails_at=ALWAYS)
     body = request("a", [1, 2, 3], max_tokens=60)
     [found], _ = answers(engine, [body])
     assert found.token_ids() == expected_tokens(body)
     runner: Any = drafter_of(engine)._model.runner
     assert runner.num_calls == MAX_FAILURES
+
+
+def test_one_that_has_failed_too_often_is_told_by_its_kind() -> None:
+    engine, numbers = model_engine(small_replica(64), fails_at=ALWAYS), list[DraftNumbers]()
+    completion = {"a": Completion()}
+    engine.apply(Submit(request("a", [1, 2, 3], max_tokens=60)))
+    while completion["a"].ended is None:
+        frame = step(engine)
+        numbers += [] if frame.drafts is None else [frame.drafts]
+        collect(frame, completion)
+    assert numbers[-1].out == [DrafterKind.MODEL]
 
 
 def test_a_draft_model_that_does_not_pay_is_left_out() -> None:

@@ -163,7 +163,8 @@ async def test_what_waits_in_the_line_while_its_name_gets_new_weights_is_sent_wi
         worker.send(tokens_frame("r1", 5, last=True))
         worker.send(ended_frame("r1"))
         await running
-        assert isinstance((await waiting)[-1], Completed)
+        end = (await waiting)[-1]
+        assert isinstance(end, Completed) and end.adapter_digest == NEWER.digest
         assert [each.adapter for each in worker.submitted] == [ONE.digest, NEWER.digest]
         assert worker.submitted[1].cache_root == cache_root(PAIRING.key, "", NEWER.digest)
         keeper.begun.assert_called_once_with(FirstPart(PAIRING.key, 0, NEWER.digest), 2)

@@ -89,3 +89,18 @@ async def test_files_that_cannot_be_used_and_one_that_is_lost_are_counted(
     assert page.events == {"read": 1, "refused": 1}
     page.hear(page.worker.offered["one"], is_resident=False, failure="its files have changed")
     assert (page.states, page.events["lost"]) == ((0, 0), 1)
+
+
+async def test_a_folder_that_cannot_be_read_is_shown_with_how_long(
+    page: Page, tmp_path: Path
+) -> None:
+    now_s = 0.0
+    page.worker.shelf._clock = lambda: now_s
+    assert page.value("_folder_unread_seconds") == 0.0
+    away = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-away"))
+    await page.worker.shelf.look()
+    now_s = 7.0
+    assert page.value("_folder_unread_seconds") == 7.0
+    away.rename(tmp_path)
+    await page.worker.shelf.look()
+    assert page.value("_folder_unread_seconds") == 0.0

@@ -26,7 +26,7 @@ from tests.cluster.models.adapters.test_files import CONFIG
 from worker.adapters.lost import MAX_LOOKS
 from worker.adapters.shelf import LOOK_INTERVAL_S, RETIRE_S, AdapterShelf
 from worker.adapters.shelf_scan import Signature, scan, signature_of
-from worker.adapters.storage import MAX_LEFT, FolderStorage
+from worker.adapters.storage import FolderStorage
 
 
 class PlayedWorker:
@@ -138,16 +138,48 @@ async def test_one_whose_folder_goes_leaves_discovery_before_the_engine(
 ) -> None:
     old = worker.offered["one"]
     shutil.rmtree(tmp_path / "one")
-    await worker.shelf.look()
+    await worker.look_twice()
     assert (worker.offered, worker.unloaded) == ({}, [])
     await worker.later()
     assert worker.unloaded == [old]
 
 
+async def test_one_that_a_look_finds_in_the_midst_of_being_replaced_stays_until_the_new_one_is_read(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    old = worker.offered
+    (tmp_path / "deep").mkdir()
+    for seed in (2, 3):
+        (tmp_path / "one").rename(tmp_path / "deep" / f"old-{seed}")
+        await worker.shelf.look()
+        assert worker.offered == old
+        save_adapter(tmp_path / "one", CONFIG, seed=seed)
+        await worker.shelf.look()
+        assert worker.offered == old
+        await worker.shelf.look()
+        assert list(worker.offered) == ["one"] and worker.offered != old
+        old = worker.offered
+
+
+async def test_one_that_is_unloaded_while_a_look_does_not_find_it_stays_so(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    away = tmp_path / "deep" / "er"
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "one").rename(away)
+    await worker.shelf.look()
+    assert worker.shelf.unload("one")
+    away.rename(tmp_path / "one")
+    touch(tmp_path / "one", at_ns=1)
+    for _ in range(2):
+        await worker.look_twice()
+    assert worker.offered == {}
+
+
 async def test_one_that_comes_back_in_time_is_not_let_go(
     worker: PlayedWorker, tmp_path: Path
 ) -> None:
-    assert await worker.shelf.unload("one")
+    assert worker.shelf.unload("one")
     await worker.shelf.load("other", "one")
     await worker.later()
     assert worker.unloaded == []
@@ -158,7 +190,7 @@ async def test_one_that_is_asked_for_again_is_not_let_go_while_the_engine_answer
     worker: PlayedWorker,
 ) -> None:
     digest = worker.offered["one"]
-    await worker.shelf.unload("one")
+    worker.shelf.unload("one")
     worker.is_slow = True
     loading = asyncio.create_task(worker.shelf.load("one", "one"))
     await worker.comes_to_be_asked(2)
@@ -173,7 +205,7 @@ async def test_one_that_is_asked_for_again_is_not_let_go_while_the_engine_answer
 
 async def test_what_was_loaded_for_an_operator_who_has_left_is_let_go(worker: PlayedWorker) -> None:
     digest = worker.offered["one"]
-    await worker.shelf.unload("one")
+    worker.shelf.unload("one")
     worker.is_slow = True
     loading = asyncio.create_task(worker.shelf.load("one", "one"))
     await worker.comes_to_be_asked(2)
@@ -190,9 +222,9 @@ async def test_one_that_is_unloaded_twice_is_kept_as_long_after_the_second_time(
     worker: PlayedWorker,
 ) -> None:
     digest = worker.offered["one"]
-    await worker.shelf.unload("one")
+    worker.shelf.unload("one")
     await worker.shelf.load("one", "one")
-    await worker.shelf.unload("one")
+    worker.shelf.unload("one")
     worker.shelf.offered.drop(digest)
     assert worker.unloaded == []
     worker.shelf.offered.drop(digest)
@@ -202,8 +234,8 @@ async def test_one_that_is_unloaded_twice_is_kept_as_long_after_the_second_time(
 async def test_an_unloaded_one_stays_so_until_its_files_change(
     worker: PlayedWorker, tmp_path: Path
 ) -> None:
-    assert await worker.shelf.unload("one")
-    assert not await worker.shelf.unload("one")
+    assert worker.shelf.unload("one")
+    assert not worker.shelf.unload("one")
     await worker.look_twice()
     assert worker.offered == {}
     save_adapter(tmp_path / "one", CONFIG, seed=5)
@@ -223,7 +255,7 @@ async def test_an_order_stands_while_the_bytes_of_its_folder_stay_the_same(
 ) -> None:
     save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
     if order == "unload":
-        await worker.shelf.unload("one")
+        worker.shelf.unload("one")
     else:
         await worker.shelf.load("one", "deep/er")
     before = worker.offered
@@ -250,7 +282,7 @@ async def test_files_with_other_inodes_are_not_read_again(
 async def test_one_that_is_unloaded_before_the_first_look_stays_so(tmp_path: Path) -> None:
     save_adapter(tmp_path / "one", CONFIG)
     played = PlayedWorker(tmp_path)
-    assert not await played.shelf.unload("one")
+    assert not played.shelf.unload("one")
     await played.look_twice()
     assert played.offered == {}
 
@@ -353,7 +385,7 @@ async def test_what_is_lost_is_not_tried_again_once_its_order_is_over(
     worker.answer(digest)
     worker.failure = ""
     if ends == "unloaded":
-        assert not await worker.shelf.unload("ordered")
+        assert not worker.shelf.unload("ordered")
     elif ends == "ordered anew":
         await worker.shelf.load("ordered", "deep/other")
     else:
@@ -374,7 +406,7 @@ async def test_storage_that_does_not_answer_holds_no_order_up_for_long(tmp_path:
     assert played.offered == {}
     with pytest.raises(AdapterUnread, match="could not be read within 0 s"):
         await played.shelf.load("one", "one")
-    assert not await played.shelf.unload("one")
+    assert not played.shelf.unload("one")
 
 
 async def test_a_mount_that_hangs_holds_an_order_for_no_longer_than_one_adapter_may_take(
@@ -390,8 +422,94 @@ async def test_a_mount_that_hangs_holds_an_order_for_no_longer_than_one_adapter_
     worker.shelf._storage = FolderStorage(0.05)
     with pytest.raises(AdapterUnread):
         await worker.shelf.load("other", "one")
-    assert await worker.shelf.unload("one")
+    assert worker.shelf.unload("one")
     is_back.set()
+
+
+class HangingFolder:
+    """Readings of the folder of one name hang until they are let go; others are as ever."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.name = name
+        self.let_go = threading.Event()
+        self.begun = asyncio.Event()
+        self.num_read = 0
+        self._loop = asyncio.get_running_loop()
+        monkeypatch.setattr(worker_shelf, "read_adapter", self.read)
+
+    def read(self, root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+        if folder.name == self.name:
+            self.num_read += 1
+            self._loop.call_soon_threadsafe(self.begun.set)
+            assert self.let_go.wait(60.0)
+        return read_adapter(root, folder, config)
+
+
+async def test_one_whose_files_hang_is_read_once_and_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "hangs", CONFIG, seed=1)
+    folder = HangingFolder(monkeypatch, "hangs")
+    played = PlayedWorker(tmp_path)
+    played.shelf._storage = FolderStorage(0.05)
+    await played.look_twice()
+    await folder.begun.wait()
+    played.shelf._storage._limit_s = 20.0
+    for seed, name in enumerate("abcdef", start=2):
+        save_adapter(tmp_path / name, CONFIG, seed=seed)
+        for _ in range(MAX_LOOKS // 4):
+            await played.shelf.look()
+    assert (folder.num_read, sorted(played.offered)) == (1, list("abcdef"))
+    folder.let_go.set()
+    for thread in threading.enumerate():
+        if thread.name == "adapter":
+            thread.join(20.0)
+    for _ in range(2 * MAX_LOOKS):
+        await played.shelf.look()
+    assert sorted(played.offered) == [*"abcdef", "hangs"]
+
+
+async def test_taking_a_name_away_waits_for_no_reading_of_it(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "one", CONFIG, seed=2)
+    await worker.shelf.look()
+    folder = HangingFolder(monkeypatch, "one")
+    look = asyncio.create_task(worker.shelf.look())
+    await folder.begun.wait()
+    waiting = asyncio.create_task(worker.shelf.load("other", "one"))
+    await asyncio.sleep(0)
+    assert worker.shelf.unload("one") and worker.shelf.unload("other")
+    assert worker.offered == {}
+    folder.let_go.set()
+    await look
+    with pytest.raises(AdapterRefused, match="other was unloaded before it was loaded"):
+        await waiting
+    assert (worker.offered, folder.num_read) == ({}, 1)
+    touch(tmp_path / "one", at_ns=1)
+    await worker.look_twice()
+    assert worker.offered == {}
+    save_adapter(tmp_path / "one", CONFIG, seed=3)
+    await worker.look_twice()
+    assert list(worker.offered) == ["one"]
+
+
+async def test_what_is_unloaded_while_the_engine_takes_it_is_let_go_of_later(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    worker.is_slow = True
+    loading = asyncio.create_task(worker.shelf.load("other", "deep/er"))
+    await worker.comes_to_be_asked(2)
+    assert worker.shelf.unload("other")
+    digest = worker.told[-1].digest
+    worker.answer(digest)
+    with pytest.raises(AdapterRefused):
+        await loading
+    assert list(worker.offered) == ["one"]
+    for _ in range(2):
+        await worker.later()
+    assert worker.unloaded == [digest]
 
 
 async def test_storage_is_never_asked_on_the_event_loop(
@@ -414,7 +532,7 @@ async def test_storage_is_never_asked_on_the_event_loop(
         noting(place, name)
     await worker.look_twice()
     await worker.shelf.load("ordered", "deep/er")
-    await worker.shelf.unload("one")
+    worker.shelf.unload("one")
     await worker.look_twice()
     assert sorted(worker.offered) == ["ordered", "two"]
     assert (on_loop, off_loop) == (set(), {"stat", "scandir", "resolve", "open"})
@@ -522,19 +640,19 @@ class Mount:
         return scan(root)
 
 
-async def test_a_mount_that_hangs_is_asked_a_few_times_and_taken_when_it_is_back(
+async def test_a_mount_that_hangs_is_asked_once_and_taken_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_adapter(tmp_path / "one", CONFIG)
     mount = Mount()
     monkeypatch.setattr(worker_shelf, "scan", mount.scan)
     played = PlayedWorker(tmp_path, read_limit_s=0.05)
-    for _ in range(3 * MAX_LEFT):
+    for _ in range(12):
         await played.shelf.look()
-    assert (mount.num_asked, played.offered) == (MAX_LEFT, {})
+    assert (mount.num_asked, played.offered) == (1, {})
     mount.is_back.set()
     monkeypatch.setattr(worker_shelf, "scan", lambda root: {"one": signature_of(root / "one")})
-    played.shelf._storage = FolderStorage(20.0)
+    played.shelf._storage = played.shelf._root_storage = FolderStorage(20.0)
     await played.shelf.look()
     assert list(played.offered) == ["one"]
 

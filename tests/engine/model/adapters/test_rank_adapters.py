@@ -37,10 +37,12 @@ class SlowFiles:
         self.let_go = threading.Event()
         self.begun = threading.Semaphore(0)
         self.threads: list[threading.Thread] = []
+        self.progressed: list[Progressed] = []
         monkeypatch.setattr(reading, "read_adapter", self.read)
 
     def read(self, *args: Any, progressed: Progressed) -> Any:
         self.threads.append(threading.current_thread())
+        self.progressed.append(progressed)
         self.begun.release()
         assert self.let_go.wait(LIMIT_S)
         return read_adapter(*args, progressed=progressed)
@@ -83,6 +85,14 @@ class Bench:
 
     def settle(self) -> Staged:
         return self.rank.follow(SettleAdapter())
+
+    def look_for(self, seconds: float) -> Staged:
+        """Once a second, until it is no longer under way."""
+        for _ in range(int(seconds)):
+            self.now_s += 1.0
+            if (outcome := self.settle()) is not Staged.READING:
+                return outcome
+        return Staged.READING
 
     def settled(self) -> Staged:
         """Once the thread has come to an end."""
@@ -127,10 +137,8 @@ def test_files_that_do_not_answer_are_given_up_and_write_nothing_when_they_do(
     files = SlowFiles(monkeypatch)
     bench.stage()
     assert files.begun.acquire(timeout=LIMIT_S)
-    bench.now_s = STALL_S
-    assert bench.settle() is Staged.READING
-    bench.now_s = STALL_S + 1
-    assert bench.settle() is Staged.FAILED
+    assert bench.look_for(STALL_S) is Staged.READING
+    assert bench.look_for(1) is Staged.FAILED
     assert said(bench.rank) == "the adapter's files have given nothing for 30 s"
     files.end()
     assert bench.is_empty
@@ -154,8 +162,7 @@ def test_few_readings_are_left_to_themselves(bench: Bench, monkeypatch: pytest.M
     for _ in range(MAX_LEFT):
         bench.stage()
         assert files.begun.acquire(timeout=LIMIT_S)
-        bench.now_s += STALL_S + 1
-        assert bench.settle() is Staged.FAILED
+        assert bench.look_for(STALL_S + 1) is Staged.FAILED
     bench.stage()
     assert bench.settle() is Staged.FAILED
     assert "4 adapters are being read whose files do not answer" in said(bench.rank)
@@ -165,12 +172,28 @@ def test_few_readings_are_left_to_themselves(bench: Bench, monkeypatch: pytest.M
     assert bench.settled() is Staged.READ
 
 
-def test_chunks_of_a_slow_file_are_progress(bench: Bench) -> None:
-    permit = Permit(lambda: bench.now_s)
-    bench.now_s = 29.0
-    permit.go_on()
-    bench.now_s = 58.0
-    assert permit.stalled_s == 29.0
+def test_chunks_of_a_slow_file_are_progress(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = SlowFiles(monkeypatch)
+    bench.stage()
+    assert files.begun.acquire(timeout=LIMIT_S)
+    for _ in range(3):
+        assert bench.look_for(STALL_S) is Staged.READING
+        files.progressed[0]()
+    files.end()
+    assert bench.settled() is Staged.READ
+
+
+def test_an_engine_that_was_stopped_while_files_are_read_has_not_waited_for_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SlowFiles(monkeypatch)
+    bench.stage()
+    assert files.begun.acquire(timeout=LIMIT_S)
+    assert bench.look_for(STALL_S / 2) is Staged.READING
+    bench.now_s += 10 * STALL_S
+    assert bench.settle() is Staged.READING
+    files.end()
+    assert bench.settled() is Staged.READ
 
 
 def test_a_reading_that_was_given_up_ends_at_its_next_chunk(tmp_path: Path) -> None:

@@ -148,9 +148,7 @@ def test_what_fails_with_a_compile_that_no_other_has_followed_ends() -> None:
     assert follows.error is not None and not follows.is_spent
 
 
-def test_answers_that_begin_again_share_one_compile_and_have_each_their_own_when_that_is_spent() -> (
-    None
-):
+def test_answers_that_begin_again_share_a_compile_and_have_their_own_when_that_is_spent() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
     first = ready(compiler, WORDS)
     some = [spoiled(Constraint.of(first)) for _ in range(20)]

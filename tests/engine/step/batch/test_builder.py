@@ -8,6 +8,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from engine.model.ragged_batch import RaggedBatch
@@ -45,6 +46,17 @@ def test_rows_have_the_slots_of_their_sequences_adapters() -> None:
     slots = build_batch(spans, 1, block_size=2, device=CPU).adapters
     assert slots is not None and slots.dtype is torch.int32
     assert slots.tolist() == [0, 3, 3]
+
+
+def test_a_row_whose_adapter_has_no_slot_is_never_computed_by_the_model_alone() -> None:
+    builder = BatchBuilder(2, CPU)
+    decode = Span(placed([10, 11, 12], 2, [4, 6]), 1)
+    builder.build([decode], 1)  # the next one is written in place
+    decode.sequence.adapter = AdapterUse("d", lambda use: None)
+    with pytest.raises(AssertionError, match="computed without its adapter"):
+        builder.build([decode], 1)
+    with pytest.raises(AssertionError, match="computed without its adapter"):
+        build_batch([decode], 1, block_size=2, device=CPU)
 
 
 def test_sequences_stand_side_by_side_without_padding() -> None:

@@ -1,0 +1,44 @@
+"""Adapters that are about to get a name. Storage may be asked for that, and take its time; whoever
+takes the name away meanwhile waits for none of it.
+
+    open -> done
+      '---> revoked: nothing more comes of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, eq=False)
+class Naming:
+    """That a name stand for what is looked at."""
+
+    name: str
+    holds: bool = True
+
+
+class OpenNamings:
+    """Of one worker: by the look under way, and by orders, those that wait for their turn too."""
+
+    def __init__(self) -> None:
+        self._open: list[Naming] = []
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[Naming]:
+        """Until the block ends."""
+        naming = Naming(name)
+        self._open.append(naming)
+        try:
+            yield naming
+        finally:
+            self._open.remove(naming)
+
+    def revoke(self, name: str) -> bool:
+        """All that are open for a name; False where there is none."""
+        found = [naming for naming in self._open if naming.name == name and naming.holds]
+        for naming in found:
+            naming.holds = False
+        return bool(found)
