@@ -1,7 +1,7 @@
 """Compiles that one answer has alone: how much memory they take together, by estimate.
 
-    take -> OwnShare, of one answer, which grows -> nobody has it any more: its bytes are free
-                                                '-> all are too much: the largest is to end
+take -> OwnShare, of one answer, which grows -> nobody has it any more: its bytes are free
+                                            '-> all are too much: the largest is to end
 """
 
 from __future__ import annotations

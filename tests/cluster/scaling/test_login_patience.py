@@ -1,4 +1,4 @@
-"""Who watches goes on for a while after the login has ended, of which a server's absence is none."""
+"""Who watches goes on for a while after the login has ended; a server that is away is no end."""
 
 from __future__ import annotations
 
