@@ -11,7 +11,7 @@ import torch
 
 import engine.model.adapters.reading as reading
 from cluster.adapter import MAX_LORA_RANK
-from cluster.errors import AdapterRefused
+from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters.files import Progressed, read_adapter
 from cluster.models.adapters.targets import QKV, site_modules
 from cluster.models.model_split import ModelSplit
@@ -19,6 +19,7 @@ from engine.model.adapters.bank import AdapterBank, AdapterRoom
 from engine.model.adapters.permit import Permit
 from engine.model.adapters.rank_adapters import MAX_LEFT, STALL_S, RankAdapters, Staged
 from engine.model.adapters.words import SettleAdapter, StageAdapter
+from engine.runner.replica_adapters import GroupAdapters
 from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
 
@@ -144,6 +145,24 @@ def test_files_that_do_not_answer_are_given_up_and_write_nothing_when_they_do(
     assert bench.is_empty
 
 
+def test_what_is_wrong_at_one_rank_is_refused_for_good_at_all(bench: Bench) -> None:
+    group = GroupAdapters(bench.rank, bench.bank, lambda body: None, lambda error: error)
+    bench.stage()
+    bench.least = Staged.REFUSED
+    assert bench.settled() is Staged.REFUSED
+    assert isinstance(group.failure, AdapterRefused)
+    bench.stage()
+    bench.least = Staged.FAILED
+    assert bench.settled() is Staged.FAILED
+    assert isinstance(group.failure, AdapterUnread)
+
+
+def test_what_is_wrong_here_is_told_to_others_as_such(bench: Bench) -> None:
+    bench.stage(folder=str(bench.root / "nowhere"))
+    assert bench.settled() is Staged.REFUSED
+    assert isinstance(bench.rank.failure, AdapterRefused)
+
+
 def test_what_another_rank_could_not_read_is_given_up_without_a_wait(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,5 +227,5 @@ def test_numbers_that_are_not_finite_are_refused_by_name(alpha: float, tmp_path:
     bench = Bench(tmp_path)
     save_adapter(bench.folder, CONFIG, alpha=alpha)
     bench.stage(digest=read_adapter(tmp_path, bench.folder, CONFIG).digest)
-    assert bench.settled() is Staged.FAILED
+    assert bench.settled() is Staged.REFUSED
     assert "model.layers.0.mlp.down_proj have values that are not finite" in said(bench.rank)

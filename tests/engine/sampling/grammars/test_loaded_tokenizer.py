@@ -58,15 +58,23 @@ def test_a_load_that_fails_is_nobodys_fault_and_is_tried_again(cause: BaseExcept
     assert compiler.await_load(60) is None
 
 
-@pytest.mark.parametrize("kind", [UnsupportedModel, BadCheckpoint])
-def test_a_model_that_can_follow_no_grammar_or_is_broken_is_asked_once(
-    kind: type[SplitserveError],
-) -> None:
-    clock, storage = VirtualClock(), Storage(kind("it has no end of sequence"))
+def test_a_model_that_can_follow_no_grammar_is_asked_once() -> None:
+    clock, storage = VirtualClock(), Storage(UnsupportedModel("it has no end of sequence"))
     compiler = GrammarCompiler(storage.load, clock=clock)
-    assert isinstance(compiler.await_load(60), kind)
+    assert isinstance(compiler.await_load(60), UnsupportedModel)
     clock.now_s += 10 * RETRY_S
-    assert isinstance(outcome(compiler), kind) and storage.num_asked == 1
+    assert isinstance(outcome(compiler), UnsupportedModel) and storage.num_asked == 1
+
+
+def test_files_that_are_broken_are_read_ever_more_rarely() -> None:
+    """Each load holds up the engine's steps."""
+    clock = VirtualClock()
+    storage = Storage(*[BadCheckpoint("tokenizer.json is not a tokenizer") for _ in range(100)])
+    compiler = GrammarCompiler(storage.load, clock=clock)
+    for _ in range(3600):
+        assert isinstance(outcome(compiler), InternalError)
+        clock.now_s += 1.0
+    assert 10 < storage.num_asked < 20
 
 
 def test_a_compile_that_breaks_is_no_fault_of_whoever_asks(
