@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,22 @@ def test_the_watch_sees_whole_folders_with_good_names(tmp_path: Path) -> None:
     assert list(before) == ["good"]
     save_adapter(tmp_path / "good", CONFIG, rank=16)
     assert scan(tmp_path)["good"] != before["good"]
+
+
+def test_an_inode_that_a_mount_makes_up_is_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "a", CONFIG)
+    before, inodes = scan(tmp_path), count(10**9)
+    stat: Callable[..., os.stat_result] = os.stat
+
+    def made_up(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        found = stat(path, *args, **options)
+        times = {name: getattr(found, name) for name in ("st_mtime_ns", "st_ctime_ns")}
+        return os.stat_result((found[0], next(inodes), *found[2:]), times)
+
+    monkeypatch.setattr(os, "stat", made_up)
+    assert scan(tmp_path) == before
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, folder: Path, number: int) -> None:
