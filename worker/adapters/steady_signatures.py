@@ -2,8 +2,8 @@
 
 That time alone tells a swap of files that have one size and one time of their contents: adapters of
 one rank have one size, and what comes by tar, rsync or in an image has the times of its source.
-But some mounts make it up. So it counts where it is the only change, and then not again for AGAIN_S:
-reading the same bytes once more changes nothing, and takes its time.
+But some mounts make it up. So it counts where it is the only change, and then not again for
+AGAIN_S: reading the same bytes once more changes nothing, and takes its time.
 """
 
 from __future__ import annotations
