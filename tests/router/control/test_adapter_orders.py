@@ -219,10 +219,10 @@ async def test_changes_of_the_fleet_have_no_worker_told_more_often() -> None:
         for turn in range(200):  # its residency changes all the time
             await tells(plane, OLD, DIGEST if turn % 2 else OTHER)
         assert workers.of(NEW) == ["+one"]
-        for num_told in range(2, 6):
-            await until(lambda: 2.0 ** (num_told - 2) in workers.waits_s)
-            workers.now_s += 2.0 ** (num_told - 2)
-            await until(lambda: len(workers.of(NEW)) == num_told)
+        for num_told, rest_s in enumerate((1.0, 2.0, 4.0, 8.0), 2):
+            await until(lambda rest_s=rest_s: rest_s in workers.waits_s)
+            workers.now_s += rest_s
+            await until(lambda num_told=num_told: len(workers.of(NEW)) == num_told)
 
 
 async def test_a_worker_that_has_gone_is_told_nothing_more() -> None:
