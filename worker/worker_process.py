@@ -43,7 +43,7 @@ from cluster.world import World
 from engine.contract.messages import Frame, Ready
 from engine.contract.spec import EngineSpec
 from worker.admin import AdminSubject, WorkerAdmin
-from worker.drafter_card import find_drafter
+from worker.draft_card import find_draft
 from worker.engine.client import EngineClient
 from worker.engine.host import EngineHost
 from worker.engine.link import EngineLink
@@ -161,7 +161,7 @@ class WorkerProcess:
         port = await self._listen()
         card = await self._surroundings.find_model(self._options)
         key = await self._key(whereabouts, port)
-        spec = spec_of(self._options, card, key, await find_drafter(self._options, card))
+        spec = spec_of(self._options, card, key, await find_draft(self._options, card))
         engine = EngineHost(self._surroundings.make_link(self._role.entry_module, spec))
         publisher = self._publisher_for(engine)
         self._closers.push_async_callback(publisher.stop)

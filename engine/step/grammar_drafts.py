@@ -6,11 +6,13 @@ a guess                  goes on from there, if it begins with them and its next
 
 from __future__ import annotations
 
+import torch
+
 from engine.contract.draft_numbers import DrafterKind
 from engine.sampling.grammars.constraint import GrammarOutlook
-from engine.sampling.grammars.masks import allows
 from engine.step.drafting.draft import Draft
 from engine.step.requests.sequence import Sequence
+from kernels.reference.mask_logits import WORD_BITS
 
 
 def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft | None:
@@ -41,6 +43,11 @@ def outlook_for_drafts(sequence: Sequence) -> GrammarOutlook | None:
     if constraint.error is not None or outlook is None or not outlook.reaches(known):
         return None
     return outlook
+
+
+def allows(mask: torch.Tensor, token_id: int) -> bool:
+    """Whether the mask has that token's bit; int32 [num_words]."""
+    return bool((int(mask[token_id // WORD_BITS]) >> (token_id % WORD_BITS)) & 1)
 
 
 def _behind(forced: list[int], guess: Draft) -> Draft:

@@ -28,7 +28,7 @@ from engine.step.drafters.heads import HeadsDrafter
 from engine.step.drafters.lookup import LookupDrafter, prompt_lookup
 from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
-from engine.step.meters.verified_rows import VerifiedRows
+from engine.step.meters.verified_drafts import VerifiedRows
 from engine.step.placement import Placement
 from engine.step.planning.draft_lengths import least_chance, speedup
 from engine.step.planning.plan import SequenceKey

@@ -20,7 +20,7 @@ import torch
 from cluster.generation import GeneratedToken
 from engine.sampling.logits import SamplingRow
 from engine.step.batch.step_work import Span
-from engine.step.meters.verified_rows import VerifiedDraft, VerifiedRows
+from engine.step.meters.verified_drafts import VerifiedDraft, VerifiedRows
 from engine.step.placement import Placement
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable

@@ -273,8 +273,3 @@ def only_token(mask: npt.NDArray[np.int32]) -> int | None:
     words = np.flatnonzero(mask)
     word = int(mask[words[0]]) & 0xFFFFFFFF
     return None if word & (word - 1) else int(words[0]) * WORD_BITS + word.bit_length() - 1
-
-
-def allows(mask: torch.Tensor, token_id: int) -> bool:
-    """Whether the mask has that token's bit; int32 [num_words]."""
-    return bool((int(mask[token_id // WORD_BITS]) >> (token_id % WORD_BITS)) & 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.step.drafters.drafter import NO_TIME, Drafter
 from engine.step.drafting.draft_account import MOST_CREDIT, DraftAccount, DraftAccounts
-from engine.step.meters.verified_rows import VerifiedRows
+from engine.step.meters.verified_drafts import VerifiedRows
 from engine.step.planning.step_cost import StepCost
 
 _LOST_CORE = MOST_CREDIT

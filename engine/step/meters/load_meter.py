@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cluster.deadline import Clock
 from cluster.generation import pairs_of
 from engine.step.meters.draft_price import DraftPrice
-from engine.step.meters.verified_rows import VerifiedRows
+from engine.step.meters.verified_drafts import VerifiedRows
 from engine.step.planning.plan import Chunk, HomeShare
 from engine.step.planning.step_cost import StepCost
 

@@ -7,7 +7,7 @@ import pytest
 from engine.contract.draft_numbers import DrafterKind
 from engine.step.meters.draft_price import DraftPrice
 from engine.step.meters.load_meter import LoadMeter
-from engine.step.meters.verified_rows import VerifiedDraft, VerifiedRows
+from engine.step.meters.verified_drafts import VerifiedDraft, VerifiedRows
 
 
 def test_the_price_is_expected_of_plain_steps_before_the_first_draft() -> None:

@@ -18,7 +18,7 @@ from cluster.process.thread_call import in_thread
 from cluster.speculation import SPECULATION_WORDS
 
 
-async def find_drafter(options: WorkerOptions, target: ModelCard) -> ModelCard | HeadsCard | None:
+async def find_draft(options: WorkerOptions, target: ModelCard) -> ModelCard | HeadsCard | None:
     """The card of what guesses for `target`, fetched when it is not here; None: no checkpoint does,
     or nobody decodes here and it is no head, whose KV is in the blocks of prompts. Raises
     ConfigError for one that cannot, and a ModelError."""
@@ -27,10 +27,10 @@ async def find_drafter(options: WorkerOptions, target: ModelCard) -> ModelCard |
         return None
     if options.role is Role.PREFILL:
         return await in_thread("model-fetch", lambda: _find_heads_alone(source))
-    return await in_thread("model-fetch", lambda: find_drafter_card(source, target))
+    return await in_thread("model-fetch", lambda: find_draft_card(source, target))
 
 
-def find_drafter_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
+def find_draft_card(source: str, target: ModelCard) -> ModelCard | HeadsCard:
     """Blocking: may download. Raises ConfigError for a model that is not there, or that spells text
     in other tokens, and a ModelError. A head has the target's tokens: whether it fits the target is
     seen where it is loaded."""

@@ -23,8 +23,8 @@ from engine.contract.spec import EngineSpec
 from tests.engine.model.tiny_eagle import eagle_config, random_tensors, saved_heads
 from tests.engine.model.tiny_llama import random_model, tiny_config
 from tests.worker.worker_bench import options_for
-from worker import drafter_card
-from worker.drafter_card import find_drafter
+from worker import draft_card
+from worker.draft_card import find_draft
 from worker.engine.scripted_link import scripted_ready
 from worker.start import facts_of, pairing_of, spec_of
 
@@ -57,7 +57,7 @@ def model_in(folder: Path, words: list[str]) -> Path:
 
 def found(speculation: str, target: Path, role: Role = Role.DECODE) -> ModelCard | HeadsCard | None:
     options = options_for(role, engine=EngineOptions(speculation=speculation))
-    return asyncio.run(find_drafter(options, ModelStore().resolve(str(target))))
+    return asyncio.run(find_draft(options, ModelStore().resolve(str(target))))
 
 
 @pytest.mark.parametrize("word", ["auto", "off", "ngram", "heads"])
@@ -84,7 +84,7 @@ def test_where_nobody_decodes_a_whole_model_is_neither_fetched_nor_digested(
         raise AssertionError("the weights would be fetched, or read")
 
     for name in ("find_text_card", "find_card"):
-        monkeypatch.setattr(drafter_card, name, fetched)
+        monkeypatch.setattr(draft_card, name, fetched)
     speculation = str(folder) if source == "folder" else source
     assert found(speculation, folder, Role.PREFILL) is None
 
