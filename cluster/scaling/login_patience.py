@@ -27,8 +27,11 @@ class LoginPatience:
         self._lost_at_s = None
 
     def failed(self, failure: WorkerLost) -> None:
-        """Raises it where it is a login's end, and there was none for too long."""
+        """Raises it where it is a login's end, and there was none for too long. While the server
+        is away nobody knows whether there is one: whoever sits there has the whole time once it
+        is back."""
         if not isinstance(failure, LoginLost):
+            self._lost_at_s = None
             return
         if self._lost_at_s is None:
             self._lost_at_s = self._clock()

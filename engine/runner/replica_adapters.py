@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from cluster.adapter import MAX_ADAPTERS
 from cluster.engine_options import EngineOptions
-from cluster.errors import AdapterUnread, ConfigError, SplitserveError
+from cluster.errors import AdapterRefused, AdapterUnread, ConfigError, SplitserveError
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import RowSharing
 from engine.model.adapters.bank import AdapterBank, AdapterRoom
@@ -70,8 +70,10 @@ class GroupAdapters(OwnAdapters):
     @property
     def failure(self) -> SplitserveError | None:
         """See ReplicaAdapters."""
-        cause = "another rank could not read it; its log has the cause"
-        return self._own.failure or AdapterUnread(cause)
+        own = self._own.failure
+        if self._own.outcome is Staged.REFUSED and isinstance(own, AdapterUnread | None):
+            return AdapterRefused("another rank has refused it; its log has the cause")
+        return own or AdapterUnread("another rank could not read it; its log has the cause")
 
     def follow(self, word: AdapterWord) -> Staged:
         """See ReplicaAdapters."""

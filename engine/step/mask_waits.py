@@ -65,20 +65,24 @@ class MaskVigil:
         self._seen_s = 0.0
 
     def begun(self, rows: Iterable[MaskedRow]) -> None:
-        """They were asked for at this moment."""
+        """They were asked for at this moment, and stand in line."""
         now_s = self._look()
         for row in rows:
             row.begun_s = now_s
 
-    def check(self, oldest: MaskedRow) -> None:
-        """Of the row that was begun first of those under way. Raises EngineBroken where its thread
-        does not come back: nobody else is given masks there."""
-        waited_s = self._look() - oldest.begun_s
-        if oldest.job is None or oldest.job.done() or waited_s < STUCK_S:
-            return
-        grammar = oldest.constraint.grammar
-        name = "" if grammar is None else f" {grammar.digest.hex()[:16]}"
-        raise EngineBroken(f"a mask of the grammar{name} was not made in {STUCK_S:.0f} s")
+    def check(self, rows: Iterable[MaskedRow]) -> None:
+        """Of all rows under way. Raises EngineBroken where a thread does not come back: nobody else
+        is given masks there. Who stands in line for a thread waits for those that have one."""
+        now_s, last = self._look(), None
+        for row in rows:
+            job = row.job
+            if job is None or not job.running():
+                row.begun_s = now_s
+            elif job is not last and now_s - row.begun_s >= STUCK_S:
+                grammar = row.constraint.grammar
+                name = "" if grammar is None else f" {grammar.digest.hex()[:16]}"
+                raise EngineBroken(f"a mask of the grammar{name} was not made in {STUCK_S:.0f} s")
+            last = job
 
     def _look(self) -> float:
         self._seen_s += self._time.since_last_look()

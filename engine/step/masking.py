@@ -266,6 +266,8 @@ class Masking:
                 cause = row.job.exception() if is_done and row.job is not None else None
             if not is_done:
                 under_way[sequence] = row
+            elif cause is None and sequence.life.is_over:
+                self._missed.discard(sequence)  # nobody asks for it any more
             elif cause is None and row.is_handed_back and not row.draft:
                 under_way[sequence] = row
                 again.append(row)
@@ -276,7 +278,7 @@ class Masking:
                 walk_has_failed(sequence, row) if row.draft else self._note(row, cause)
         self._under_way = under_way
         if under_way:
-            self._vigil.check(next(iter(under_way.values())))
+            self._vigil.check(under_way.values())
             self._begin(again)
 
     def _note(self, row: MaskedRow, cause: BaseException | None) -> None:

@@ -33,6 +33,9 @@ from router.fleet.own_address import own_address
 MAX_PATH_CHARS = 1024
 LOAD_TIMEOUT_S = 60.0
 """Of each worker: it reads files, perhaps from far away."""
+FIRST_REST_S, MAX_REST_S = 1.0, 64.0
+"""Of a worker that could not do what was ordered before it joined; each time twice as long. Its
+storage may hang, and an order takes the turn of its own looks."""
 _REFUSED = status_of(AdapterRefused("")).code
 _log = get_logger("adapters")
 
@@ -146,21 +149,31 @@ class AdapterOrders:
             self._background.once(f"adapter orders {key.worker_id}", bringing)
 
     async def _bring_in(self, item: FleetMember) -> None:
-        """What stands is told to one that has joined, in order; a new order about the same name
-        that comes meanwhile is told again, so as to be the last."""
-        for name in self._standing.names:
-            told = None
-            while (order := self._standing.of(name)) not in (None, told):
-                assert order is not None
-                told = order
-                outcome = await self._tell(item, order)
-                if outcome.code:
-                    self._failed(item, name, outcome)
+        """What stands is told to one that has joined, in order; what it could not do is told again
+        after ever longer rests, unless it will not have it."""
+        names, rest_s = self._standing.names, FIRST_REST_S
+        while True:
+            names = [name for name in names if not await self._bring(item, name)]
+            if not names:
+                return
+            await self._world.sleep(rest_s)
+            rest_s = min(2 * rest_s, MAX_REST_S)
+            if self._fleet.find(item.key) is None:
+                return
 
-    def _failed(self, item: FleetMember, name: str, outcome: AdapterOutcome) -> None:
-        """It is told again with the next change of the fleet, unless it will not have it."""
-        if outcome.code != _REFUSED:
-            self._seen.discard(item.key)
+    async def _bring(self, item: FleetMember, name: str) -> bool:
+        """A new order about the same name that comes meanwhile is told again, so as to be the last.
+        False: what was told last may be done another time."""
+        told, outcome = None, AdapterOutcome()
+        while (order := self._standing.of(name)) not in (None, told):
+            assert order is not None
+            told = order
+            outcome = await self._tell(item, order)
+            if outcome.code:
+                self._log_failure(item, name, outcome)
+        return order is None or outcome.code in ("", _REFUSED)
+
+    def _log_failure(self, item: FleetMember, name: str, outcome: AdapterOutcome) -> None:
         _log.warning(
             "a worker that joined has not done what was ordered before",
             worker_id=item.key.worker_id,

@@ -82,7 +82,8 @@ class JoinRules:
         if ours is not None and theirs != ours:
             raise PairingMismatch(
                 f"{newcomer.worker_id} cannot join: its tokenizer_digest is {theirs!r}, the "
-                f"router's is {ours!r}; start both with the same model"
+                f"router's is {ours!r}; start both with the same model, and where that is so "
+                "fetch it again, at both, with `splitserve models pull`"
             )
 
     def _check_id(self, newcomer: Member, known: MemberState) -> None:

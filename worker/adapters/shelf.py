@@ -34,6 +34,7 @@ from worker.adapters.namings import OpenNamings
 from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.offered import LookedAt, OfferedAdapters
 from worker.adapters.shelf_scan import Signature, scan, signature_of
+from worker.adapters.steady_signatures import SteadySignatures
 from worker.adapters.storage import FolderStorage
 
 LOOK_INTERVAL_S: Final = 1.0
@@ -68,6 +69,7 @@ class AdapterShelf:
         self.offered = OfferedAdapters(root, send, on_change, self._retire)
         self._seen: dict[str, Signature] | None = None
         """At the look before, by name; None: there was none that saw anything."""
+        self._steady = SteadySignatures(clock)
         self._missing: set[str] = set()
         """What that look has not found, and the one before had."""
         self._taken: dict[str, Signature] = {}
@@ -106,7 +108,7 @@ class AdapterShelf:
         try:
             what, question = "the folder of adapters", partial(scan, self._root)
             found = await self._root_storage.ask(what, question)
-        except (OSError, AdapterUnread) as error:
+        except AdapterUnread as error:
             self._note_root(is_read=False, cause=str(error))
         else:
             self._note_root(is_read=True)
@@ -146,6 +148,7 @@ class AdapterShelf:
     async def _take(self, found: dict[str, Signature | None]) -> None:
         """What has changed since it was read, and has not since the look before. Orders come in
         between: they, too, are about files that this look has seen."""
+        found = self._steady.look(found, self._ordered.keys() - self._digests.keys())
         found = found | dict.fromkeys(self._just_missing(found))
         before = self._seen
         now = {name: seen for name in found if (seen := found[name] or (before or {}).get(name))}
@@ -278,7 +281,7 @@ class AdapterShelf:
 
 
 def _looked_at(root: Path, path: str, config: DecoderConfig) -> LookedAt:
-    """All that waits for storage, in one call. Raises AdapterRefused."""
+    """All that waits for storage, in one call. Raises AdapterRefused and OSError."""
     folder = adapter_folder(root, path)
     signature = signature_of(folder)
     files = read_adapter(root, folder, config)

@@ -10,9 +10,10 @@ from cluster.adapter import MAX_ADAPTERS, check_name
 from cluster.errors import InvalidRequest
 from cluster.models.adapters.files import SETTINGS, WEIGHTS
 
-Signature = tuple[tuple[int, int], ...]
-"""Of both files: size, time of the last change in ns. Another one: other contents, maybe. Without
-the inode: mounts of object stores make up another one now and then."""
+Signature = tuple[tuple[int, int, int], ...]
+"""Of both files: size, times of the last change of contents and of status in ns. Another one: other
+contents, maybe; see SteadySignatures. Without the inode: mounts of object stores make up another
+one now and then."""
 _MOST_ENTRIES = 16 * MAX_ADAPTERS
 _NOT_THERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))
 """All other errors are of storage, and may pass."""
@@ -26,7 +27,12 @@ def signature_of(folder: Path) -> Signature | None:
         if error.errno in _NOT_THERE:
             return None
         raise
-    return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
+    return tuple((stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats)
+
+
+def contents_of(signature: Signature) -> tuple[tuple[int, int], ...]:
+    """All but the times of status."""
+    return tuple((num_bytes, changed_ns) for num_bytes, changed_ns, _ in signature)
 
 
 def scan(root: Path) -> dict[str, Signature | None]:

@@ -1,7 +1,7 @@
 """What a folder's storage is asked, which may answer late or never: off the event loop, each
 question within a limit.
 
-    asked -> answered
+    asked -> answered, or an error of storage
        '---> too late, or nobody waits any more: left to itself, until storage answers; nobody asks
              about the same meanwhile
 """
@@ -32,7 +32,8 @@ class FolderStorage:
 
     async def ask(self, what: str, question: Callable[[], Answer]) -> Answer:
         """In a thread of its own. `what`: it is about. Raises what the question raises, and
-        AdapterUnread without an answer, or without memory for it."""
+        AdapterUnread for an error of storage, and without an answer, or memory or a thread for
+        it."""
         self._left = {at: answered for at, answered in self._left.items() if not answered.is_set()}
         if what in self._left:
             raise AdapterUnread(f"{what} is not read: what was asked before has no answer yet")
@@ -47,10 +48,21 @@ class FolderStorage:
         except MemoryError:
             raise AdapterUnread(f"{what} does not fit in memory now") from None
         except TimeoutError:
+            self._leave(what, answered)
             raise AdapterUnread(f"{what} could not be read within {self._limit_s:g} s") from None
-        finally:
-            if not answered.is_set():
-                self._left[what] = answered
+        except OSError as error:
+            raise AdapterUnread(f"{what} cannot be read: {error}") from error
+        except asyncio.CancelledError:
+            self._leave(what, answered)
+            raise
+        except RuntimeError as error:
+            if answered.is_set():
+                raise
+            raise AdapterUnread(f"{what} is not read: {error}") from error  # it has no thread
+
+    def _leave(self, what: str, answered: threading.Event) -> None:
+        if not answered.is_set():
+            self._left[what] = answered
 
 
 def _telling(answered: threading.Event, question: Callable[[], Answer]) -> Callable[[], Answer]:

@@ -98,17 +98,14 @@ def _stated_weights(
 
 
 def _tokenizer_digest(folder: Path) -> str:
+    """Without MORE_TEMPLATES: what an older version has fetched lacks them, and of a fleet the
+    router alone reads them."""
     digest = hashlib.sha256()
     for name in TOKENIZER_FILES:
         path = folder / name
         content = path.read_bytes() if path.is_file() else b""
         digest.update(f"{name}:{len(content)}:".encode())
         digest.update(content)
-    for name in MORE_TEMPLATES.values():
-        if (folder / name).is_file():  # else a digest is as it was before anybody read these
-            content = (folder / name).read_bytes()
-            digest.update(f"{name}:{len(content)}:".encode())
-            digest.update(content)
     return digest.hexdigest()
 
 

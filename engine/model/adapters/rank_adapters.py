@@ -1,7 +1,8 @@
 """One rank's part in loading adapters: what it does when a word of the conductor comes.
 
 StageAdapter -> reading, in a thread of its own -> read | failed, with the cause | stalled: failed
-SettleAdapter -> of all ranks the least: READING: not yet; FAILED: nobody has it; READ: placed
+SettleAdapter -> of all ranks the least: READING: not yet; REFUSED, FAILED: nobody has it; READ:
+                 placed
 
 Nothing here waits for files. A reading that is given up while its files do not answer is left to
 itself, without leave to write: its LoRA ranks are the next one's.
@@ -40,9 +41,12 @@ Agree = Callable[[int], int]
 class Staged(enum.IntEnum):
     """Of what was staged; the least of all ranks counts."""
 
-    FAILED = 0
-    READING = 1
-    READ = 2
+    REFUSED = 0
+    """For good: it is wrong."""
+    FAILED = 1
+    """Another time it may be read."""
+    READING = 2
+    READ = 3
 
 
 class RankAdapters:
@@ -52,6 +56,8 @@ class RankAdapters:
         self._bank, self._agree, self._clock = bank, agree, clock
         self._reading: _Reading | None = None
         self._left: list[_Reading] = []
+        self.outcome = Staged.READING
+        """At all ranks, of the last word to settle."""
 
     @property
     def failure(self) -> SplitserveError | None:
@@ -83,8 +89,8 @@ class RankAdapters:
     def _settle(self) -> Staged:
         reading = self._reading
         assert reading is not None, "what is settled was staged"
-        outcome = Staged(self._agree(int(reading.progress)))
-        if outcome is Staged.FAILED:
+        self.outcome = outcome = Staged(self._agree(int(reading.progress)))
+        if outcome < Staged.READING:
             self._give_up(reading)
         if outcome is Staged.READ:
             word = reading.word
@@ -128,7 +134,7 @@ class _Reading:
         if not self.failure and not self._is_read and self._stalled_s() > STALL_S:
             self.fail(AdapterUnread(f"the adapter's files have given nothing for {STALL_S:g} s"))
         if self.failure:
-            return Staged.FAILED
+            return Staged.FAILED if isinstance(self.failure, AdapterUnread) else Staged.REFUSED
         return Staged.READ if self._is_read else Staged.READING
 
     def fail(self, cause: SplitserveError) -> None:

@@ -5,13 +5,11 @@ text again.
                                    |         |-> start: a matcher for each sequence
                                    |         |-> worn by its answers' tokens: another one is made
                                    |         |   ahead, which those that come then begin with
-                                   |         '-> spent: lost; its answers begin again, each anew
+                                   |         '-> spent: lost; see CompiledGrammar
                                    '-> leave, by all who asked: it is not begun any more
 
 One at a time, of each owner by turns: who asks for many waits for them, and others for one of them.
-All its matchers have one lexer, whose states stay and are limited. So a compile is not used for
-ever, and what ends by that limit is the compile, and no answer. The model's tokenizer for grammars
-is loaded first, in the same thread, while weights are read.
+The model's tokenizer for grammars is loaded first, in the same thread, while weights are read.
 """
 
 from __future__ import annotations
@@ -22,122 +20,20 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 import llguidance.numpy
-import structlog
 from llguidance import LLMatcher, LLTokenizer
 
 from cluster.deadline import Clock
-from cluster.errors import GrammarFailed, InternalError, SplitserveError
+from cluster.errors import GrammarFailed, SplitserveError
 from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled, in_short
 from cluster.process.own_lateness import SeenTime
 from engine.sampling.grammars.compile_turns import CompileTurns
-from engine.sampling.grammars.kept_grammars import KeptGrammars, grown_bytes, likely_bytes
+from engine.sampling.grammars.compiled_grammar import CompiledGrammar
+from engine.sampling.grammars.kept_grammars import KeptGrammars
 from engine.sampling.grammars.loaded_tokenizer import LoadedTokenizer
 from engine.sampling.grammars.meter import GrammarMeter
+from engine.sampling.grammars.own_compiles import OwnCompiles
 from engine.sampling.grammars.step_back import step_back
-
-WORN_BYTES = 8 << 20
-"""A compile that may have grown by so much, which takes 800 tokens or more, is followed by another.
-Cold, a mask takes 0.1 ms, and later 0.03 to 0.08; a compile 0.1 to 1, beside the steps."""
-_LOG = structlog.get_logger()
-
-
-class CompiledGrammar:
-    """One grammar, from the moment when it was asked for. The engine's thread alone, but for what
-    is said to be of any."""
-
-    def __init__(
-        self,
-        first: Future[LLMatcher],
-        digest: bytes = b"",
-        *,
-        compile_anew: Callable[[], LLMatcher] | None = None,
-        weigh: Callable[[CompiledGrammar], None] | None = None,
-        text_bytes: int = 0,
-    ) -> None:
-        """`compile_anew`: for an answer that is to have its own; may be called by any thread.
-        `weigh` is told when an answer is over. `text_bytes`: what the grammar's text has."""
-        self.first = first
-        self._compile_anew, self._weigh = compile_anew, weigh
-        self.digest = digest
-        self._text_bytes = text_bytes
-        self._is_fine = False
-        self._num_users = 0
-        self.is_dear = False
-        """A mask of one of its answers took long: those of all others are timed as well."""
-        self.is_spent = False
-        """Nothing follows it any more: who has begun begins again."""
-        self.num_followed = 0
-        """Tokens, about, of all its answers. Any thread."""
-        self.successor: CompiledGrammar | None = None
-        """The next one, which is made ahead."""
-
-    @property
-    def is_ready(self) -> bool:
-        """`start` may be called, or there is an error."""
-        return self._is_fine or self.first.done()
-
-    @property
-    def error(self) -> SplitserveError | None:
-        """Why it cannot be followed; None: it can, or nobody knows yet."""
-        if self._is_fine or not self.first.done() or self.first.cancelled():
-            return None
-        cause = self.first.exception()
-        self._is_fine = cause is None
-        if cause is None:
-            return None
-        if isinstance(cause, SplitserveError):
-            return cause
-        return InternalError(f"its grammar could not be compiled: {cause!r}")
-
-    @property
-    def is_lost(self) -> bool:
-        """Nobody waited for it any more, or what went wrong may not go wrong again."""
-        return self.is_spent or self.first.cancelled() or self.error is not None
-
-    @property
-    def is_worn(self) -> bool:
-        """So many answers have followed it that another one is better."""
-        return grown_bytes(self.num_followed) >= WORN_BYTES
-
-    @property
-    def num_bytes(self) -> int:
-        """It and what its answers have added, by estimate."""
-        return likely_bytes(self._text_bytes) + grown_bytes(self.num_followed)
-
-    def enter(self) -> None:
-        """One more request has it."""
-        self._num_users += 1
-
-    def leave(self) -> None:
-        """A request that had it is over."""
-        self._num_users -= 1
-        if not self._num_users:
-            self.first.cancel()  # no effect on one that is begun, or done
-        if self._weigh is not None:
-            self._weigh(self)
-
-    def start(self) -> LLMatcher:
-        """At the beginning of an answer; waits where it is not ready. Raises its error."""
-        return self.first.result().deep_copy()
-
-    def anew(self) -> LLMatcher:
-        """As `start`, of a compile that no other answer has, made by the calling thread, which may
-        be any. Raises InvalidRequest."""
-        if self._compile_anew is None:
-            return self.start()
-        return self._compile_anew()
-
-    def spend(self, cause: str) -> None:
-        """One of its answers could not go on, and it may be for what others did. Any thread."""
-        if not self.is_spent:
-            self.is_spent = True
-            _LOG.info(
-                "a compiled grammar is spent; its answers go on, each with a compile of its own",
-                digest=self.digest.hex()[:16],
-                num_tokens=self.num_followed,
-                cause=in_short(cause),
-            )
 
 
 class GrammarCompiler:
@@ -157,6 +53,7 @@ class GrammarCompiler:
         self._kept: KeptGrammars[CompiledGrammar] = KeptGrammars()
         self._not_ready: list[CompiledGrammar] = []
         self._clock, self._seen_for = clock, SeenTime(clock)
+        self.own = OwnCompiles()
         self.meter = GrammarMeter()
 
     @property
@@ -199,6 +96,7 @@ class GrammarCompiler:
             Future(),
             digest,
             compile_anew=partial(self._compile_anew, grammar),
+            own=self.own,
             weigh=self._weigh,
             text_bytes=len(grammar.text.encode()),
         )
@@ -221,6 +119,7 @@ class GrammarCompiler:
         if not fresh.is_ready:
             return worn
         fresh.is_dear |= worn.is_dear
+        worn.successor = None  # a long answer of it keeps none that follows alive
         self._keep(fresh, grammar)
         return fresh
 
@@ -262,7 +161,7 @@ class GrammarCompiler:
         return matcher
 
     def _compile_anew(self, grammar: Grammar) -> LLMatcher:
-        """For one answer, in the thread that makes its masks."""
+        """For answers that begin again, in a thread that makes their masks."""
         began_s = self._clock()
         matcher = compiled(self._tokenizer.get(), grammar)
         self.meter.note_compiled(self._clock() - began_s)

@@ -7,10 +7,13 @@ its tokens: those that the matcher has not seen are fed before the next mask, ea
                     and fed ahead of time, and the mask behind it is there, too
 
 A matcher shares the states of its lexer with those of all answers of the same compile, so what it
-fails of may be theirs: the answer then begins once more, with a compile of its own, fed with its
-tokens. What fails there, where no guess was walked, is its own, and ends it.
+fails of may be theirs: the answer then begins once more, fed with its tokens, with the heir that is
+there for all of them, and where others have followed that too, with a compile of its own. What
+fails there, where no guess was walked, is its own, and ends it.
 
-    shared -> spent -> own -> ends          own, and walked -> spent -> own, without drafts
+    shared -> spent -> heir -> ends, where no other answer has followed it
+                         '-> spent -> own -> ends
+    heir or own, alone, and walked -> spent -> own, without drafts
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ from llguidance import LLMatcher
 
 from cluster.errors import GrammarFailed, SplitserveError
 from cluster.models.text.grammars import failure_in_words
+from engine.sampling.grammars.own_compiles import MAX_OWN_BYTES, OwnShare
 
 if TYPE_CHECKING:
-    from engine.sampling.grammars.compiler import CompiledGrammar
+    from engine.sampling.grammars.compiled_grammar import CompiledGrammar
 
 
 class GrammarOutlook:
@@ -58,8 +62,9 @@ class Constraint:
 
     __slots__ = (
         "_ahead",
-        "_is_own",
         "_known",
+        "_num_replayed",
+        "_share",
         "_was_walked",
         "error",
         "grammar",
@@ -82,10 +87,12 @@ class Constraint:
         """Tokens of the answer that it was told of."""
         self._known: list[int] = []
         """They themselves."""
-        self._is_own = False
+        self._share: OwnShare | None = None
         """The matcher is of a compile that no other answer has."""
+        self._num_replayed = 0
+        """Tokens that such a compile was fed with at its beginning."""
         self._was_walked = False
-        """... and has been led over guesses, whose states stay."""
+        """It has been led over guesses, whose states stay."""
         self.is_spent = False
         """The matcher is of no use any more: `begin_again` is to be called, by a thread that has
         the time for it."""
@@ -120,21 +127,43 @@ class Constraint:
         """At the beginning again, after a draft that could not be walked."""
         made = cls(other.matcher, other.grammar)
         made.may_draft, made.spent_s, made.outlook = False, other.spent_s, other.outlook
+        made._share = other._share
         made._spend()
         return made
 
     def begin_again(self) -> list[int]:
-        """Of one that is spent: with a compile of its own, which takes as long as one does. Returns
+        """Of one that is spent: with another compile, which may take as long as one does. Returns
         the tokens that it knew: it is to be told of them again, and of those that are new."""
-        assert self.grammar is not None, "what an engine follows is of a grammar"
         known, self._known, self._ahead = self._known, [], []
         self.num_known, self.replayed_s = 0, 0.0
+        self._was_walked, self.is_spent = False, False
         try:
-            self.matcher = self.grammar.anew()
+            self._follow_another(len(known))
         except SplitserveError as error:
             self.fail(f"the answer's grammar could not be compiled again: {error.message}")
-        self._is_own, self._was_walked, self.is_spent = True, False, False
         return known
+
+    def _follow_another(self, num_replayed: int) -> None:
+        assert self.grammar is not None, "what an engine follows is of a grammar"
+        if heir := self.grammar.heir():
+            self.grammar, self.matcher = heir, heir.join()
+            return
+        self._share = None  # what it had before is no longer held
+        self._share = self.grammar.take_share(num_replayed)
+        self._num_replayed = num_replayed
+        self._check_share()
+        if self.error is None:
+            self.matcher = self.grammar.anew()
+
+    def _check_share(self) -> None:
+        assert self.grammar is not None and self._share is not None, "own compiles have a share"
+        self._share.num_tokens = max(0, self.num_known - self._num_replayed)
+        if self.grammar.is_too_large(self._share):
+            self.fail(
+                f"answers that take so many states of their grammars' lexers have at most "
+                f"{MAX_OWN_BYTES >> 20} MiB together here, of which this one took most; allow "
+                "shorter strings, or ask again when fewer of them run"
+            )
 
     @property
     def num_fed(self) -> int:
@@ -148,7 +177,9 @@ class Constraint:
             return
         self._known += new
         self.num_known += len(new)
-        if self.grammar is not None and not self._is_own:
+        if self._share is not None:
+            self._check_share()
+        elif self.grammar is not None:
             self.grammar.num_followed += len(new)
         if len(new) == 1 and not self._ahead:  # as nearly always
             if not self.matcher.consume_token(new.pop()):
@@ -177,19 +208,21 @@ class Constraint:
         """After a call that may have failed."""
         if self.error is not None or self.is_spent or not self.matcher.is_error():
             return
-        if self.grammar is None or (self._is_own and not self._was_walked):
-            self.fail(failure_in_words(self.matcher.get_error()))
+        grammar, cause = self.grammar, self.matcher.get_error()
+        is_alone = grammar is None or self._share is not None or grammar.is_of_one
+        if grammar is None or (is_alone and not self._was_walked):
+            self.fail(failure_in_words(cause))
             return
-        if self._is_own:
-            self.may_draft = False
-        else:
-            self.grammar.spend(self.matcher.get_error())
+        self.may_draft &= not is_alone
+        if self._share is None:
+            grammar.spend(cause)
         self._spend()
 
     def fail(self, message: str) -> None:
         """It does not go on."""
         if self.error is None:
             self.error = GrammarFailed(message)
+        self._share = None
 
     def _spend(self) -> None:
         self.is_spent = self.is_watched = True

@@ -2,7 +2,8 @@
 looked for again.
 
     load -> there, or a model that can follow none: for good
-         '-> anything else: InternalError, logged; the next who asks RETRY_S later tries again
+         '-> anything else: InternalError, logged; the next who asks RETRY_S later tries again, and
+             after each failure twice as long
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from cluster.deadline import Clock
 from cluster.errors import InternalError, SplitserveError, UnsupportedModel
 
 RETRY_S = 5.0
-"""After a failure. A load takes half a second, which holds the interpreter for most of it."""
+"""After a first failure. A load takes half a second, which holds the interpreter, and so the
+engine's steps, for most of it."""
+MAX_RETRY_S = 300.0
+"""What is read again in vain for so long is broken: files do not say so of themselves."""
 _LOG = structlog.get_logger()
 
 
@@ -30,7 +34,7 @@ class LoadedTokenizer:
         self._lock = Lock()
         self._found: LLTokenizer | None = None
         self._cause: SplitserveError | None = None
-        self._failed_s = 0.0
+        self._failed_s = self._retry_s = 0.0
 
     @property
     def why_not(self) -> SplitserveError | None:
@@ -52,7 +56,7 @@ class LoadedTokenizer:
 
     def _may_retry(self, cause: SplitserveError) -> bool:
         is_final = isinstance(cause, UnsupportedModel)
-        return not is_final and self._clock() - self._failed_s >= RETRY_S
+        return not is_final and self._clock() - self._failed_s >= self._retry_s
 
     def _try(self) -> None:
         try:
@@ -63,7 +67,8 @@ class LoadedTokenizer:
         except BaseException as error:  # a panic of the library is no Exception
             _LOG.error("the tokenizer for grammars could not be loaded", exc_info=error)
             self._failed_s = self._clock()
+            self._retry_s = min(MAX_RETRY_S, 2 * self._retry_s) if self._retry_s else RETRY_S
             self._cause = InternalError(
                 f"the tokenizer for grammars could not be loaded ({type(error).__name__}: "
-                f"{error}); it is tried again for requests that come {RETRY_S:.0f} s later"
+                f"{error}); it is tried again for requests that come {self._retry_s:.0f} s later"
             )

@@ -14,7 +14,7 @@ from cluster.deadline import Deadline
 from cluster.errors import SplitserveError
 from cluster.generation import GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest, PrefillMode
-from engine.sampling.grammars.compiler import CompiledGrammar
+from engine.sampling.grammars.compiled_grammar import CompiledGrammar
 from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.beam_search import BeamSearchState, Candidates
 from engine.step.requests.draft_tally import DraftTally

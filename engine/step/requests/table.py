@@ -15,7 +15,7 @@ from cluster.generation import BegunChoice
 from engine.contract.commands import GenerateRequest
 from engine.memory.block_pool import Hold
 from engine.memory.lease import BlockLease
-from engine.sampling.grammars.compiler import CompiledGrammar
+from engine.sampling.grammars.compiled_grammar import CompiledGrammar
 from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.beam_search import BeamSearchState
 from engine.step.requests.lifecycle import FINAL, Life, SequenceState

@@ -429,7 +429,7 @@ def _random_command(
     loaded: set[str],
 ) -> None:
     digest = chance.choice(list(sizes))
-    ranks.progress = chance.choices(list(Staged), weights=(1, 4, 8))[0]
+    ranks.progress = chance.choices(list(Staged), weights=(1, 1, 4, 8))[0]
     match chance.choice(["load", "unload", "enter", "enter", "leave", "leave", "turn"]):
         case "load":
             adapting.load(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from engine.contract.commands import Submit
+from engine.contract.commands import Cancel, Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.step.mask_waits import STUCK_S, MaskWaits
@@ -41,6 +41,10 @@ class Endless:
     def done(self) -> bool:
         """Never."""
         return False
+
+    def running(self) -> bool:
+        """A thread has it."""
+        return True
 
     def exception(self, timeout: float) -> None:
         """See Future."""
@@ -102,6 +106,45 @@ def test_a_mask_that_is_never_made_ends_the_engine() -> None:
     clock.now_s += 1.0
     with pytest.raises(EngineBroken, match=r"a mask of the grammar [0-9a-f]{16} was not made"):
         engine.step()
+
+
+def test_a_mask_that_stands_in_line_for_a_thread_is_not_stuck() -> None:
+    """As others are made before it: each of them may compile a grammar anew."""
+    clock = VirtualClock()
+    engine = plain_engine(clock=clock)
+    engine.apply(Submit(structs.replace(body_of("person"), timeout_ms=math.inf)))
+    masks = late_masks(engine, lambda row: True)
+    masks.are_in_line = True
+    while not engine.masking.is_busy:
+        engine.step()
+    for _ in range(3 * int(STUCK_S)):
+        clock.now_s += 1.0
+        engine.step()
+    [(job, _)] = masks._late
+    job.set_running_or_notify_cancel()
+    for _ in range(int(STUCK_S)):
+        engine.step()
+        clock.now_s += 1.0
+    with pytest.raises(EngineBroken):
+        engine.step()
+
+
+def test_an_answer_that_was_cancelled_is_not_followed_once_more() -> None:
+    engine = plain_engine()
+    for name in ("a", "b"):
+        engine.apply(Submit(body_of("person", name)))
+    masks = late_masks(engine, lambda row: True)
+    while len(engine.masking._under_way) < 2:
+        engine.step()
+    [cancelled] = [s for r in engine.table for s in r.sequences if r.request_id == "a"]
+    row = engine.masking._under_way[cancelled]
+    row.constraint._spend()
+    engine.apply(Cancel("a"))
+    masks.arrive()
+    engine.step()
+    assert cancelled not in engine.masking._under_way
+    assert cancelled not in engine.masking._missed
+    assert row.constraint.is_spent, "it has not begun again"
 
 
 def test_an_engine_that_was_stopped_has_not_waited_for_masks_meanwhile() -> None:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from cluster.adapter import Adapter, OfferedAdapter
 from cluster.dial.grpc_dialer import GrpcDialer
-from cluster.errors import AdapterRefused, SplitserveError, WorkerLost
+from cluster.errors import AdapterRefused, AdapterUnread, SplitserveError, WorkerLost
 from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.membership.member import Member
@@ -25,6 +25,7 @@ from protos.worker_pb2 import (
     UnloadAdapterRequest,
     UnloadAdapterResponse,
 )
+from router.control.adapter_orders import FIRST_REST_S, MAX_REST_S
 from router.control.plane import FleetPlane
 from router.control.standing_adapters import SAYS_SO_AFTER_S
 from tests.router.dispatch_bench import collect, request
@@ -189,7 +190,7 @@ async def test_an_early_beat_of_another_word_does_not_end_an_order() -> None:
 @pytest.mark.parametrize(
     ("error", "times"), [(WorkerLost("away"), 2), (AdapterRefused("no folder"), 1)]
 )
-async def test_what_failed_is_told_again_with_the_next_change_unless_it_was_refused(
+async def test_what_failed_is_told_again_after_a_rest_unless_it_was_refused(
     error: SplitserveError, times: int
 ) -> None:
     async with fleet() as (plane, workers):
@@ -198,9 +199,44 @@ async def test_what_failed_is_told_again_with_the_next_change_unless_it_was_refu
         await plane.store.join(NEW)
         await until(lambda: bool(workers.of(NEW)))
         workers.error = None
+        workers.now_s += FIRST_REST_S
         await plane.store.join(THIRD)
         await until(lambda: bool(workers.of(THIRD)))
+        await until(lambda: len(workers.of(NEW)) == times)
+        workers.now_s += 100 * MAX_REST_S
+        for _ in range(10):
+            await asyncio.sleep(0.005)
         assert workers.of(NEW) == ["-one"] * times
+
+
+async def test_changes_of_the_fleet_have_no_worker_told_more_often() -> None:
+    async with fleet() as (plane, workers):
+        await plane.adapter_orders.load(LOAD)
+        workers.error = AdapterUnread("no storage")
+        await plane.store.join(NEW)
+        await until(lambda: bool(workers.of(NEW)))
+        workers.beats = False
+        for turn in range(200):  # its residency changes all the time
+            await tells(plane, OLD, DIGEST if turn % 2 else OTHER)
+        assert workers.of(NEW) == ["+one"]
+        for num_told, rest_s in enumerate((1.0, 2.0, 4.0, 8.0), 2):
+            await until(lambda rest_s=rest_s: rest_s in workers.waits_s)
+            workers.now_s += rest_s
+            await until(lambda num_told=num_told: len(workers.of(NEW)) == num_told)
+
+
+async def test_a_worker_that_has_gone_is_told_nothing_more() -> None:
+    async with fleet() as (plane, workers):
+        await plane.adapter_orders.load(LOAD)
+        workers.error = AdapterUnread("no storage")
+        await plane.store.join(THIRD)
+        await until(lambda: FIRST_REST_S in workers.waits_s)
+        await plane.store.leave(THIRD.key)
+        await until(lambda: plane.fleet.find(THIRD.key) is None)
+        workers.now_s += FIRST_REST_S
+        for _ in range(10):
+            await asyncio.sleep(0.005)
+        assert workers.of(THIRD) == ["+one"]
 
 
 @asynccontextmanager

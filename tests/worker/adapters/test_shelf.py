@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 import shutil
@@ -267,16 +268,16 @@ async def test_an_order_stands_while_the_bytes_of_its_folder_stay_the_same(
     assert worker.offered["one"] not in before.values()
 
 
-async def test_files_with_other_inodes_are_not_read_again(
-    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_the_same_bytes_in_other_files_change_nothing(
+    worker: PlayedWorker, tmp_path: Path
 ) -> None:
     shutil.copytree(tmp_path / "one", tmp_path / "deep" / "copy")  # with their times
     shutil.rmtree(tmp_path / "one")
     (tmp_path / "deep" / "copy").rename(tmp_path / "one")
-    storage = FailingStorage(AdapterUnread("it is not read"))
-    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    before, num_changes, num_told = worker.offered, worker.num_changes, len(worker.told)
     await worker.look_twice()
-    assert (storage.num_read, list(worker.offered)) == (0, ["one"])
+    assert (worker.offered, worker.num_changes) == (before, num_changes)
+    assert len(worker.told) == num_told
 
 
 async def test_one_that_is_unloaded_before_the_first_look_stays_so(tmp_path: Path) -> None:
@@ -702,3 +703,77 @@ async def test_a_folder_that_cannot_be_looked_at_now_is_not_taken_for_gone(
     num_told = len(worker.told)
     await worker.look_twice()
     assert (worker.offered, len(worker.told)) == (before, num_told)
+
+
+def saved_at_another_time(folder: Path, other: Path, *, seed: int) -> Path:
+    """Another adapter, with the sizes and times of `other`'s contents, as tar leaves it."""
+    names = ("adapter_config.json", "adapter_model.safetensors")
+    times = [os.stat(other / name) for name in names]
+    changed_ns = {time.st_ctime_ns for time in times}
+    while True:  # a clock of files is a coarse one
+        save_adapter(folder, CONFIG, seed=seed)
+        for name, time in zip(names, times, strict=True):
+            os.utime(folder / name, ns=(time.st_mtime_ns, time.st_mtime_ns))
+        if not changed_ns & {os.stat(folder / name).st_ctime_ns for name in names}:
+            return folder
+
+
+async def test_a_swap_of_files_of_one_size_and_time_is_seen(
+    worker: PlayedWorker, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    old = worker.offered["one"]
+    other = saved_at_another_time(
+        tmp_path_factory.mktemp("other") / "one", tmp_path / "one", seed=2
+    )
+    (tmp_path / "one").rename(other.parent / "before")
+    other.rename(tmp_path / "one")
+    await worker.look_twice()
+    assert worker.offered["one"] not in ("", old)
+
+
+async def test_a_time_of_status_that_always_changes_has_files_read_once_and_ends_no_order(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    digest = await worker.shelf.load("one", "two")
+    times, num_read = itertools.count(1), 0
+
+    def look(root: Path) -> dict[str, Signature | None]:
+        found = scan(root)
+        return {
+            name: sign and tuple((size, ns, next(times)) for size, ns, _ in sign)
+            for name, sign in found.items()
+        }
+
+    def read(*args: Any) -> Any:
+        nonlocal num_read
+        num_read += 1
+        return looked_at(*args)
+
+    looked_at = worker_shelf._looked_at
+    monkeypatch.setattr(worker_shelf, "scan", look)
+    monkeypatch.setattr(worker_shelf, "_looked_at", read)
+    for _ in range(100):
+        await worker.shelf.look()
+    assert worker.offered["one"] == digest and "two" in worker.offered
+    assert num_read <= 4
+
+
+async def test_an_adapter_whose_storage_fails_at_any_call_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "one", CONFIG, seed=1)
+    played = PlayedWorker(tmp_path)
+
+    def fails(_: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker_shelf, "signature_of", fails)
+        await played.shelf.look()
+        assert not played.offered
+        with pytest.raises(AdapterUnread, match="cannot be read"):
+            await played.shelf.load("one", "one")
+    await played.look_twice()
+    assert list(played.offered) == ["one"]
+    await played.background.close()

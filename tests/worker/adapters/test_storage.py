@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 
 import pytest
@@ -62,3 +64,34 @@ async def test_only_so_many_questions_wait_for_their_answers() -> None:
     hanging.end()
     assert len(hanging.threads) == MAX_LEFT
     assert await storage.ask("one more", lambda: "at once") == "at once"
+
+
+async def test_a_question_that_has_no_thread_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = FolderStorage(LIMIT_S)
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for number in range(2 * MAX_LEFT):
+            with pytest.raises(AdapterUnread, match="can't start new thread"):
+                await storage.ask(str(number), lambda: "at once")
+    assert await storage.ask("0", lambda: "at once") == "at once"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+async def test_an_error_of_storage_may_pass_and_an_error_of_ours_is_told_as_such(
+    number: int,
+) -> None:
+    storage = FolderStorage(LIMIT_S)
+
+    def fails(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(AdapterUnread, match="one cannot be read"):
+        await storage.ask("one", lambda: fails(OSError(number, os.strerror(number))))
+    with pytest.raises(RuntimeError, match="a bug"):
+        await storage.ask("one", lambda: fails(RuntimeError("a bug")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 import engine.model.adapters.reading as reading
 from cluster.adapter import MAX_LORA_RANK
-from cluster.errors import AdapterRefused
+from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters import tensor_file
 from cluster.models.adapters.files import open_adapter, read_adapter
 from cluster.models.adapters.plain_file import Progressed
@@ -23,6 +24,7 @@ from engine.model.adapters.permit import Permit
 from engine.model.adapters.rank_adapters import MAX_LEFT, STALL_S, RankAdapters, Staged
 from engine.model.adapters.reading import read_into
 from engine.model.adapters.words import SettleAdapter
+from engine.runner.replica_adapters import GroupAdapters
 from tests.adapter_files import save_adapter, word_of
 from tests.cluster.models.adapters.test_files import CONFIG
 
@@ -138,6 +140,25 @@ def test_files_that_do_not_answer_are_given_up_and_write_nothing_when_they_do(
     assert bench.is_empty
 
 
+def test_what_is_wrong_at_one_rank_is_refused_for_good_at_all(bench: Bench) -> None:
+    group = GroupAdapters(bench.rank, bench.bank, lambda body: None, lambda error: error)
+    bench.stage()
+    bench.least = Staged.REFUSED
+    assert bench.settled() is Staged.REFUSED
+    assert isinstance(group.failure, AdapterRefused)
+    bench.stage()
+    bench.least = Staged.FAILED
+    assert bench.settled() is Staged.FAILED
+    assert isinstance(group.failure, AdapterUnread)
+
+
+def test_what_is_wrong_here_is_told_to_others_as_such(bench: Bench) -> None:
+    bench.word = replace(bench.word, folder=str(bench.root / "nowhere"))
+    bench.stage()
+    assert bench.settled() is Staged.REFUSED
+    assert isinstance(bench.rank.failure, AdapterRefused)
+
+
 def test_what_another_rank_could_not_read_is_given_up_without_a_wait(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +224,7 @@ def test_numbers_that_are_not_finite_are_refused_by_name(alpha: float, tmp_path:
     save_adapter(bench.folder, CONFIG, alpha=alpha)
     bench.word = word_of(bench.folder, CONFIG, slot=1, start=4)
     bench.stage()
-    assert bench.settled() is Staged.FAILED
+    assert bench.settled() is Staged.REFUSED
     assert "model.layers.0.mlp.down_proj have values that are not finite" in said(bench.rank)
 
 

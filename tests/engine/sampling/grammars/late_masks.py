@@ -38,6 +38,8 @@ class LateMasks(MaskMaker):
         self._quick = self._watchers = Inline()  # type: ignore[assignment]
         self._is_late = is_late
         self._late: list[tuple[Future[float], float]] = []
+        self.are_in_line = False
+        """Those that are late wait for a thread; else they have one."""
 
     @property
     def num_late(self) -> int:
@@ -50,6 +52,8 @@ class LateMasks(MaskMaker):
         for row in rows:
             if row.job is not None and self._is_late(row):
                 took_s, row.job = row.job.result(), Future()
+                if not self.are_in_line:
+                    row.job.set_running_or_notify_cancel()
                 self._late.append((row.job, took_s))
 
     def arrive(self, num: int | None = None) -> None:

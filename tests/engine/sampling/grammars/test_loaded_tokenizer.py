@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from llguidance import LLTokenizer
 
-from cluster.errors import InternalError, SplitserveError, UnsupportedModel
+from cluster.errors import BadCheckpoint, InternalError, SplitserveError, UnsupportedModel
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.loaded_tokenizer import RETRY_S
 from router.grammar.lark import choice_grammar
@@ -64,6 +64,17 @@ def test_a_model_that_can_follow_no_grammar_is_asked_once() -> None:
     assert isinstance(compiler.await_load(60), UnsupportedModel)
     clock.now_s += 10 * RETRY_S
     assert isinstance(outcome(compiler), UnsupportedModel) and storage.num_asked == 1
+
+
+def test_files_that_are_broken_are_read_ever_more_rarely() -> None:
+    """Each load holds up the engine's steps."""
+    clock = VirtualClock()
+    storage = Storage(*[BadCheckpoint("tokenizer.json is not a tokenizer") for _ in range(100)])
+    compiler = GrammarCompiler(storage.load, clock=clock)
+    for _ in range(3600):
+        assert isinstance(outcome(compiler), InternalError)
+        clock.now_s += 1.0
+    assert 10 < storage.num_asked < 20
 
 
 def test_a_compile_that_breaks_is_no_fault_of_whoever_asks(

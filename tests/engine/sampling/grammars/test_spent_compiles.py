@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
+import llguidance.numpy
 import pytest
 from llguidance import LLParserLimits
 
@@ -14,12 +17,14 @@ import cluster.models.text.grammars as limits
 from cluster.grammar import Grammar
 from engine.contract.commands import GenerateRequest, Submit
 from engine.offline.queue import Completion, generate
-from engine.sampling.grammars.compiler import WORN_BYTES, CompiledGrammar, GrammarCompiler
+from engine.sampling.grammars.compiled_grammar import WORN_BYTES, CompiledGrammar
+from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.kept_grammars import BYTES_PER_TOKEN
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker
 from engine.sampling.grammars.meter import GrammarMeter
+from engine.sampling.grammars.own_compiles import OwnCompiles
 from router.grammar.json_schema import schema_grammar
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import (
@@ -136,13 +141,75 @@ def test_an_answer_of_a_spent_compile_goes_on_where_it_was() -> None:
     assert follows.may_draft and follows.error is None
 
 
-def test_what_fails_with_a_compile_of_its_own_ends() -> None:
+def test_what_fails_with_a_compile_that_no_other_has_followed_ends() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
     follows = spoiled(Constraint.of(ready(compiler, WORDS)))
     follows.begin_again()
     assert not follows.is_spent
     spoiled(follows)
     assert follows.error is not None and not follows.is_spent
+
+
+def test_answers_that_begin_again_share_a_compile_and_have_their_own_when_that_is_spent() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    first = ready(compiler, WORDS)
+    some = [spoiled(Constraint.of(first)) for _ in range(20)]
+    for follows in some:
+        follows.begin_again()
+    assert compiler.meter.num_compiled == 2 and not compiler.own.num_bytes
+    assert len({follows.grammar for follows in some}) == 1 and some[0].grammar is not first
+    spoiled(some[0])
+    assert some[0].is_spent and some[0].error is None
+    some[0].begin_again()
+    spoiled(some[1]).begin_again()
+    assert compiler.meter.num_compiled == 4
+    assert spoiled(some[0]).error is not None
+
+
+def test_compiles_of_single_answers_have_a_bound_of_memory_past_which_the_largest_ends() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    compiler.own = OwnCompiles(most_bytes=4 << 20)
+    first, text = ready(compiler, WORDS), text_tokenizer().encode("no, thank you")
+    some = [spoiled(Constraint.of(first)) for _ in range(4)]
+    for follows in some:
+        follows.begin_again()
+    for follows in some:
+        spoiled(follows).begin_again()
+    assert not any(follows.error for follows in some)
+    small, large = some[:3], some[3]
+    assert large._share is not None
+    large._share._base_bytes += 4 << 20
+    for follows in small:
+        follows.catch_up(text[:1])
+        assert follows.error is None
+    large.catch_up(text[:1])
+    assert large.error is not None and "of which this one took most" in large.error.message
+    small[0].catch_up(text[1:2])
+    assert small[0].error is None and 0 < compiler.own.num_bytes < 4 << 20
+    some.clear()
+    small.clear()
+    del follows, large
+    assert not compiler.own.num_bytes
+
+
+def test_answers_that_spend_a_compile_at_the_same_place_go_on_with_a_common_one() -> None:
+    """As with long strings: what is left behind is not taken again."""
+    schema = schema_grammar(strings(a=9000, b=9000), param="s")
+    compiler = GrammarCompiler(grammar_tokenizer)
+    known = text_tokenizer().encode('{"a": "' + "some words of it " * 500)
+    first = ready(compiler, schema)
+    some = [spoiled(Constraint.of(first)) for _ in range(6)]
+    bits = llguidance.numpy.allocate_token_bitmask(1, card().config.vocab_size)
+    for follows in some:
+        follows.begin_again()
+        follows.catch_up(known[:-200])
+    for token in known[-200:]:
+        for follows in some:
+            llguidance.numpy.fill_next_token_bitmask(follows.matcher, bits)
+            follows.catch_up([token])
+    assert len({follows.grammar for follows in some}) == 1
+    assert not any(follows.error or follows.is_spent for follows in some)
+    assert not compiler.own.num_bytes
 
 
 def test_states_that_a_draft_has_taken_end_no_answer() -> None:
@@ -163,10 +230,27 @@ def test_a_compile_that_many_tokens_have_followed_is_replaced_and_nobody_waits()
     worn.num_followed = 1 + WORN_BYTES // BYTES_PER_TOKEN
     assert compiler.compile(WORDS) is worn and not compiler.is_busy
     assert worn.successor is not None
-    worn.successor.start()
+    made = worn.successor
+    made.start()
     fresh = compiler.compile(WORDS)
-    assert fresh is worn.successor and fresh.is_ready and not fresh.is_worn
+    assert fresh is made and fresh.is_ready and not fresh.is_worn
     assert compiler.compile(WORDS) is fresh
+
+
+def test_a_long_answer_keeps_no_compile_alive_that_came_after_its_own() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    held = ready(compiler, WORDS)
+    made = [weakref.ref(held)]
+    while len(made) < 4:
+        now = compiler.compile(WORDS)
+        now.num_followed = 1 + WORN_BYTES // BYTES_PER_TOKEN
+        assert compiler.compile(WORDS) is now and now.successor is not None
+        now.successor.start()
+        made.append(weakref.ref(compiler.compile(WORDS)))
+        del now
+    assert not compiler.is_busy  # a look, after which it forgets those that are ready
+    gc.collect()
+    assert [compile_of() is not None for compile_of in made] == [True, False, False, True]
 
 
 def test_what_answers_add_to_a_kept_compile_counts_once_they_are_over() -> None:
