@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from cluster.errors import InvalidRequest
+from cluster.errors import ContextTooLong, InvalidRequest
 from cluster.models.pooling import Pooling, PoolingKind
 from protos import inference_pb2
 from router.front.pooled_prompts import MAX_INPUT_TOKENS
@@ -18,7 +18,7 @@ from router.grpc_front import pooled_reading
 from router.text_worker import desk as desk_module
 from router.text_worker.child import _ids
 from router.text_worker.desk import TextDesk
-from router.text_worker.messages import LENGTHS, Ids, to_router
+from router.text_worker.messages import LENGTHS, Ids, Refusal, pack_refusal, to_router
 from router.text_worker.text_process import IDS_AT_ONCE, _read_body
 from tests.router.front_fakes import pooling_model
 
@@ -80,6 +80,19 @@ def test_texts_of_pairs_that_outgrow_their_body_are_told_before_they_are_encoded
     plain = TextDesk(pooling_model(EMBEDS), on_more=told.append)
     plain.read(Door.EMBEDDINGS, msgspec.json.encode({"input": ["x" * 100]}), CONTEXT_TOKENS)
     assert len(told) == 1
+
+
+def test_a_refusal_says_how_much_was_encoded_before_it() -> None:
+    desk = TextDesk(pooling_model(EMBEDS))
+    body = msgspec.json.encode({"input": ["hello", "h" * 2000, "hello"]})
+    with pytest.raises(ContextTooLong) as caught:
+        desk.read(Door.EMBEDDINGS, body, 10)
+    packed = pack_refusal(caught.value, desk.num_chars)
+    refusal = to_router(packed[LENGTHS.size :])
+    assert isinstance(refusal, Refusal) and refusal.num_chars == 2005
+    with pytest.raises(InvalidRequest):
+        desk.read(Door.EMBEDDINGS, b"{}", 10)
+    assert desk.num_chars == 0
 
 
 async def test_the_loop_rests_between_inputs_of_which_many_ids_become_lists() -> None:
