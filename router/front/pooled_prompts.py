@@ -2,10 +2,11 @@
 
     prompts -> prepare: tokens -> limits, once for all -> several at a time: dispatcher -> values
 
-What a key may have is reserved for all of them before the first is sent. Each is a request of its
-own to the dispatcher: it waits, is counted, traced and tried again as all are; but once the first
-is let in, so are the others, for a client that comes again would find the middle no further off.
-The first that fails ends the others; so does a client that leaves.
+What a key may have is reserved for all of them before the first is sent; what workers were given it
+is charged. Each is a request of its own to the dispatcher: it waits, is counted, traced and tried
+again as all are; but the others follow the first, and meet no full line, for a client that comes
+again would find the middle no further off. The first that fails ends the others; so does a client
+that leaves.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
 from router.telemetry.request_trace import RequestTrace
 from router.tenants.tenant import ANYBODY, Tenant, combined_salt
+from router.text.choice_count import ChoiceCount, new_counts
 from router.text.stop_strings import StopStrings
 
 MAX_INPUTS = 2048
@@ -78,6 +80,7 @@ class _Spent:
     """What the inputs of one request have come to."""
 
     num_tokens: int = 0
+    """Of those that workers were given."""
     last: Completed | None = None
 
 
@@ -173,19 +176,24 @@ class PooledPrompts:
             done[index] = await self._run(prepared.routed, spent)
 
     async def _run(self, routed: RoutedRequest, spent: _Spent) -> PooledValues:
-        """A prompt counts whole once it is sent, and one that is refused not at all."""
-        spent.num_tokens += len(routed.token_ids)
+        """A prompt counts whole once a worker has it, and one that is refused not at all."""
+        counts, is_refused = new_counts(1), False
         try:
-            pooled, end = await self._answer(routed)
+            pooled, end = await self._answer(routed, counts)
         except NotReady:
-            spent.num_tokens -= len(routed.token_ids)
+            is_refused = True
             raise
+        finally:
+            if counts[0].is_sent and not is_refused:
+                spent.num_tokens += len(routed.token_ids)
         spent.last = end
         return PooledValues(pooled, end.usage)
 
-    async def _answer(self, routed: RoutedRequest) -> tuple[bytes, Completed]:
+    async def _answer(
+        self, routed: RoutedRequest, counts: Sequence[ChoiceCount]
+    ) -> tuple[bytes, Completed]:
         pooled, end = None, None
-        async with aclosing(self._pipeline.source.generate(routed)) as events:
+        async with aclosing(self._pipeline.source.generate(routed, counts)) as events:
             async for event in events:
                 if isinstance(event, Completed):
                     end = event
