@@ -58,6 +58,8 @@ class PooledRequest(msgspec.Struct, frozen=True, kw_only=True):
     limits: TimeLimits
     tenant: Tenant = ANYBODY
     caller: Caller = NOBODY
+    param: str = "input"
+    """What has the prompts, for messages."""
     dimensions: int | None = None
     """That an embedding is cut to; None: it is told whole."""
     cache_salt: str = ""
@@ -101,7 +103,7 @@ class PooledPrompts:
             until, caller = request.limits.to_first_token, request.caller
             token_ids = await self._pipeline.encode(prompt, until, caller)
             num_tokens += len(token_ids)
-            check_input_tokens(index + 1, num_tokens)
+            check_input_tokens(index + 1, num_tokens, request.param)
             wish = PoolWish(pooling.kind.value, request.dimensions)
             prepared.append(_prepared(request, wish, adapter, index, token_ids))
         return prepared
@@ -157,8 +159,8 @@ class PooledPrompts:
             raise no_pooling(self._model)
         if not 1 <= len(request.prompts) <= MAX_INPUTS:
             raise InvalidRequest(
-                f"input has {len(request.prompts)} inputs; allowed: 1 to {MAX_INPUTS}",
-                param="input",
+                f"{request.param} has {len(request.prompts)} inputs; allowed: 1 to {MAX_INPUTS}",
+                param=request.param,
             )
         if dimensions is not None:
             check_dimensions(dimensions, pooling, self._model)
@@ -213,13 +215,14 @@ def _together(values: Sequence[PooledValues]) -> Usage:
     )
 
 
-def check_input_tokens(num_inputs: int, num_tokens: int) -> None:
-    """Raises InvalidRequest where the first inputs of a request have too many together."""
+def check_input_tokens(num_inputs: int, num_tokens: int, param: str) -> None:
+    """Raises InvalidRequest, naming `param`, where the first inputs of a request have too many
+    together."""
     if num_tokens > MAX_INPUT_TOKENS:
         raise InvalidRequest(
             f"the first {num_inputs} inputs have {num_tokens} tokens; allowed: "
             f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
-            param="input",
+            param=param,
         )
 
 

@@ -53,6 +53,11 @@ class Door(enum.StrEnum):
         return self in _POOLED
 
     @property
+    def inputs(self) -> str:
+        """What has its prompts in the body, where they are pooled, as messages name it."""
+        return _INPUTS[self]
+
+    @property
     def operation(self) -> str:
         """Of its requests, as a trace names it."""
         if self.is_pooled:
@@ -60,7 +65,14 @@ class Door(enum.StrEnum):
         return CHAT if self is Door.CHAT else TEXT_COMPLETION
 
 
-_POOLED = frozenset({Door.EMBEDDINGS, Door.SCORE, Door.RERANK, Door.GRPC_EMBED, Door.GRPC_SCORE})
+_INPUTS = {
+    Door.EMBEDDINGS: "input",
+    Door.SCORE: "text_2",
+    Door.RERANK: "documents",
+    Door.GRPC_EMBED: "inputs",
+    Door.GRPC_SCORE: "documents",
+}
+_POOLED = frozenset(_INPUTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,9 +189,7 @@ def _pythonic(functions: Sequence[Function], terms: Terms, budget: SchemaBudget)
 def _gemma(functions: Sequence[Function], terms: Terms, budget: SchemaBudget) -> CallSyntax:
     calls, rules = list[str](), gemma_rules(terms)
     for index, each in enumerate(functions):
-        values = GemmaValues(
-            each.schema, terms, f"args_{index}", param=each.param, budget=budget
-        )
+        values = GemmaValues(each.schema, terms, f"args_{index}", param=each.param, budget=budget)
         calls.append(f"{quoted(f'call:{each.name}')} {values.arguments}")
         rules += values.rules
     return CallSyntax(

@@ -1,6 +1,6 @@
 """How many tokens of one choice count: counted here, and asked for everywhere else.
 
-sent -> gave(n), before the source hands them on -> read -> taken back what a stop string leaves over
+sent -> gave(n), before the source hands them on -> read -> taken back what a stop string leaves
                                                          -> stopped: enough of this choice
 """
 

@@ -100,7 +100,7 @@ class TextDesk:
             prompts.append(_encoded(model, split, prompt))
             num_tokens += len(prompts[-1].token_ids)
             if door.is_pooled:
-                check_input_tokens(len(prompts), num_tokens)
+                check_input_tokens(len(prompts), num_tokens, door.inputs)
         return ReadBody(split.rest, tuple(prompts), split.ignored, self.num_chars)
 
     def _with_limit(self, max_context_tokens: int) -> ServedModel:

@@ -76,6 +76,13 @@ class AdapterShelf:
         """At this look."""
         self._is_root_read = True
 
+    @property
+    def num_unread(self) -> int:
+        """That lie in the folder, or were ordered, and are to be read: for the first time, or again
+        after they could not be. One at least until it is known what lies there."""
+        num_left = self.num_to_read - self.num_read
+        return max(num_left + self._lost.num, int(self._seen is None))
+
     def numbers(self) -> AdapterNumbers:
         """Of now; from any thread."""
         return self.offered.numbers
@@ -183,12 +190,12 @@ class AdapterShelf:
                 self._lost.forget(name, path)
         except AdapterUnread as error:
             self._lost.note(name, path)
-            self.offered.refuse()
+            self.offered.note_unread()
             _log.warning("an adapter was not read; it is tried again", name=name, cause=str(error))
         except SplitserveError as error:
             if path == name:
                 self._lost.forget(name, path)  # its folder is watched
-            self.offered.refuse()
+            self.offered.note_refused()
             _log.warning("an adapter is not loaded", name=name, cause=error.message)
         except Exception:
             _log.exception("an adapter cannot be looked at; the others can", name=name)

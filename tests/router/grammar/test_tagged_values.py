@@ -24,7 +24,9 @@ def recursive(num_branches: int) -> dict[str, Any]:
 
 
 def test_a_schema_that_leads_to_itself_is_looked_at_once() -> None:
-    [term] = tagged_parameters(recursive(60), {"a": frozenset({"string"})}, param="tools", budget=SchemaBudget("tools"))
+    [term] = tagged_parameters(
+        recursive(60), {"a": frozenset({"string"})}, param="tools", budget=SchemaBudget("tools")
+    )
     assert '"x"' in term and '"y"' in term
 
 
@@ -86,13 +88,17 @@ def test_texts_of_all_functions_are_looked_for_within_one_budget() -> None:
 
 
 def test_what_refs_of_all_functions_lead_to_is_followed_within_one_budget() -> None:
-    inner: dict[str, Any] = {"type": "object", "properties": {f"q{i}": {} for i in range(100)}}
-    refs = {f"r{i}": {"$ref": f"#/$defs/d/properties/q{i}"} for i in range(100)}
-    schema = {"type": "object", "properties": refs, "$defs": {"d": inner}}
+    """Each of 18 lead to what lies in the next."""
+    inner: dict[str, Any] = {"type": "object", "properties": {}}
+    place, refs = "#/properties/s", dict[str, Any]()
+    for depth in range(18):
+        inner = {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+        refs[f"r{depth}"] = {"$ref": place}
+        place += "/properties/a"
+    schema = {"type": "object", "properties": {"s": inner, **refs}, "required": ["s"]}
     assert grammars("gemma", schemas={"f": schema})
-    many = {f"f{i}": schema for i in range(5)}
     with pytest.raises(InvalidRequest, match="lead to, with those before it") as refused:
-        grammars("gemma", schemas=many)
+        grammars("gemma", schemas={f"f{i}": schema for i in range(6)})
     assert refused.value.param == "tools[4]"
 
 
