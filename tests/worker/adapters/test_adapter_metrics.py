@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+import worker.adapters.shelf as worker_shelf
+from cluster.errors import AdapterUnread
 from engine.contract.adapters import AdapterNews
 from engine.contract.messages import Frame
 from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
-from tests.worker.adapters.test_shelf import PlayedWorker
+from tests.worker.adapters.test_shelf import FailingStorage, PlayedWorker
 from worker.adapters.adapter_metrics import AdapterMetrics
 
 
@@ -33,7 +35,7 @@ class Page:
 
     @property
     def events(self) -> dict[str, float | None]:
-        names = ("read", "evicted", "withdrawn", "refused", "lost")
+        names = ("read", "evicted", "withdrawn", "refused", "unread", "lost")
         found = {name: self.value("_events_total", event=name) for name in names}
         return {name: count for name, count in found.items() if count}
 
@@ -89,3 +91,14 @@ async def test_files_that_cannot_be_used_and_one_that_is_lost_are_counted(
     assert page.events == {"read": 1, "refused": 1}
     page.hear(page.worker.offered["one"], is_resident=False, failure="its files have changed")
     assert (page.states, page.events["lost"]) == ((0, 0), 1)
+
+
+async def test_files_that_cannot_be_read_this_time_are_not_refused(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "far", CONFIG, seed=2)
+    storage = FailingStorage(AdapterUnread("stale handle"))
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    await page.worker.look_twice()
+    await page.worker.look_twice()
+    assert page.events == {"read": 1, "unread": 2}
