@@ -142,7 +142,9 @@ class GemmaValues:
         if name in _SIMPLE:
             return _SIMPLE[name]
         bounds = {word: schema[word] for word in _BOUNDS if word in schema}
-        return json_in_lark({"type": name, **bounds}, param=self._param)
+        number = json_in_lark({"type": name, **bounds}, param=self._param)
+        self._budget.written_bytes.take(len(number), self._param)
+        return number
 
     def _list(self, schema: dict[str, Any], place: str) -> str:
         least, most = schema.get("minItems", 0), schema.get("maxItems", MAX_ALTERNATIVES)
