@@ -19,7 +19,7 @@ from router.telemetry.request_tracing import CHAT, EMBEDDINGS, TEXT_COMPLETION
 LARGE_BODY_BYTES = 32 * 1024
 """A body over this is read by a text worker. Read here, one of this size holds the loop for 1 ms
 (8,000 token ids, or 1,100 empty messages: decode, checks; 2-core machine), and one of which a
-grammar is made for up to 20 (1,000 schemas of strict tools: router/grammar/limits.py bounds it)."""
+grammar is made for 15 (1,000 schemas of strict tools; router/grammar/limits.py bounds it)."""
 
 MAX_DECODED_HERE = 2000
 """Ids of a prompt to the text of an echo: over it that is a text worker's work. 16,000 ids of 64

@@ -196,7 +196,7 @@ class _Walk:
             refuse(f"{self.param}: {place[:80]}... is nested over {MAX_DEPTH} deep", self.param)
 
     def _refuse_unsupported(self, node: dict[str, Any], place: str) -> None:
-        for name in [name for name in _UNSUPPORTED if name in node]:
+        for name in [name for name in node if name in _UNSUPPORTED]:
             if not any(node[name] is value or node[name] == value for value in _UNSUPPORTED[name]):
                 refuse(f"{self.param}: `{name}` at {place} is not supported", self.param)
 

@@ -104,7 +104,7 @@ def _check_schemas(text: str, param: str) -> None:
 
 def _check_depth(text: str, param: str) -> None:
     depth = deepest = 0
-    for char in re.sub(r"[^()\[\]{}]", "", text):
+    for char in re.sub(r"[^()\[\]{}]+", "", text):
         depth = depth + 1 if char in "([{" else max(0, depth - 1)  # one that closes none
         deepest = max(deepest, depth)
     check_at_most(deepest, MAX_LARK_DEPTH, "brackets in each other", param)

@@ -112,3 +112,24 @@ async def test_the_loop_rests_between_inputs_of_which_many_ids_become_lists() ->
     counting.cancel()
     assert [each.token_ids[-1] for each in read.prompts] == [IDS_AT_ONCE - 1] * num_prompts
     assert num_turns >= num_prompts // 2 - 1
+
+
+@pytest.mark.parametrize(
+    ("door", "body", "param"),
+    [
+        (Door.EMBEDDINGS, {"input": ["a"] * 3}, "input"),
+        (Door.SCORE, {"text_1": "a", "text_2": ["b"] * 3}, "text_2"),
+        (Door.RERANK, {"query": "a", "documents": ["b"] * 3}, "documents"),
+    ],
+)
+def test_too_many_tokens_are_said_of_the_field_that_has_the_texts(
+    door: Door, body: dict[str, object], param: str
+) -> None:
+    class Half:
+        def encode(self, text: str, *, add_special: bool) -> list[int]:
+            return [1] * HALF
+
+    desk = TextDesk(replace(pooling_model(EMBEDS), tokenizer=Half()))  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="the first 3 inputs have") as refused:
+        desk.read(door, msgspec.json.encode(body), CONTEXT_TOKENS)
+    assert refused.value.param == param
