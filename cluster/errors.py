@@ -21,7 +21,7 @@
     |  |  '- BudgetSpent           429: and of tokens all of this period
     |  |- NoWorker                 nobody can serve this now
     |  |- AdapterGone              the worker has no such adapter, or has no room for it
-    |  |- AdapterUnread            an adapter's files could not be read this time
+    |  |- AdapterUnread            an adapter's files could not be read this time, or yet
     |  |- PlaceLost                the cluster below a fleet does not answer
     |  '- Draining
     |- DeadlineExceeded            504
@@ -139,7 +139,7 @@ class AdapterGone(NotReady):
 
 
 class AdapterUnread(NotReady):
-    """An adapter's files could not be read this time; nothing is known to be wrong with them."""
+    """An adapter's files could not be read this time, or not yet: nothing is known to be wrong."""
 
 
 class PlaceLost(NotReady):

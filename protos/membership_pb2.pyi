@@ -101,7 +101,7 @@ class WorkerHold(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold", "adapters", "is_settling")
+    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold", "adapters", "is_settling", "num_unread_adapters")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,7 @@ class BeatRequest(_message.Message):
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     IS_SETTLING_FIELD_NUMBER: _ClassVar[int]
+    NUM_UNREAD_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     load: _worker_pb2.EngineLoad
@@ -118,7 +119,8 @@ class BeatRequest(_message.Message):
     hold: WorkerHold
     adapters: _containers.RepeatedCompositeFieldContainer[OfferedAdapter]
     is_settling: bool
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[OfferedAdapter, _Mapping]]] = ..., is_settling: _Optional[bool] = ...) -> None: ...
+    num_unread_adapters: int
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[OfferedAdapter, _Mapping]]] = ..., is_settling: _Optional[bool] = ..., num_unread_adapters: _Optional[int] = ...) -> None: ...
 
 class OfferedAdapter(_message.Message):
     __slots__ = ("name", "digest", "resident")

@@ -46,6 +46,7 @@ async def open_shelf(
     )
     engine.observe(shelf.heard)
     place.adapters = lambda: shelf.offered.told
+    place.num_unread_adapters = lambda: shelf.num_unread
     registry.register(AdapterMetrics(shelf.numbers))
     background.keep("adapters", shelf.follow)
     await _first_look(shelf, place)

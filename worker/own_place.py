@@ -56,6 +56,8 @@ class OwnPlace:
         """Once, for ever: a router that restarts later takes nobody out of service."""
         self.adapters: Callable[[], tuple[OfferedAdapter, ...]] = tuple
         """That requests may ask for, at this moment."""
+        self.num_unread_adapters: Callable[[], int] = lambda: 0
+        """Of its folder, still to be read."""
         self._hold = NO_HOLD
         """The newest that any router has told; the others are told it."""
 
@@ -178,6 +180,7 @@ class OwnPlace:
             hold=self._hold,
             adapters=self.adapters(),
             is_settling=self._why_not_settled() is not None,
+            num_unread_adapters=self.num_unread_adapters(),
         )
 
     def _hear_of_hold(self, told: WorkerHold) -> None:

@@ -56,6 +56,8 @@ class Pulse:
     """All that requests may ask for."""
     is_settling: bool = False
     """It has not been ready yet."""
+    num_unread_adapters: int = 0
+    """Of its folder, still to be read."""
 
 
 class MembershipClient:
@@ -181,6 +183,7 @@ class MembershipClient:
             hold=hold_to_wire(pulse.hold),
             adapters=map(adapter_to_wire, pulse.adapters),
             is_settling=pulse.is_settling,
+            num_unread_adapters=pulse.num_unread_adapters,
         )
         reply = await self._link.beat(request, timeout_s=CALL_TIMEOUT_S)
         self._settles_later = reply.settles_later

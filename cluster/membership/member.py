@@ -110,6 +110,8 @@ class MemberState:
     """As of its last beat."""
     is_settling: bool = False
     """It has not been ready yet, by its last beat."""
+    num_unread_adapters: int = 0
+    """In its folder, by its last beat: it may offer them once it could read them."""
 
     @classmethod
     def joined(cls, member: Member, now_s: float) -> MemberState:

@@ -51,6 +51,7 @@ class MemoryMembership:
         kv_transport: str = "",
         adapters: tuple[OfferedAdapter, ...] = (),
         is_settling: bool = False,
+        num_unread_adapters: int = 0,
     ) -> bool:
         """See `MembershipStore.beat`."""
         known = self._find(key)
@@ -65,6 +66,7 @@ class MemoryMembership:
             heard_s=self._clock(),
             adapters=known.adapters if adapters == known.adapters else adapters,
             is_settling=is_settling,
+            num_unread_adapters=num_unread_adapters,
         )
         self._report(state)
         return True
@@ -80,6 +82,7 @@ class MemoryMembership:
             heard_s=self._clock(),
             adapters=known.adapters,
             is_settling=known.is_settling,
+            num_unread_adapters=known.num_unread_adapters,
         )
         self._report(state)
 

@@ -76,9 +76,10 @@ class MembershipStore(Protocol):
         kv_transport: str = "",
         adapters: tuple[OfferedAdapter, ...] = (),
         is_settling: bool = False,
+        num_unread_adapters: int = 0,
     ) -> bool:
         """Renews the lease. False when that process is not a member: it must join again.
-        `is_settling`: it has not been ready yet."""
+        `is_settling`: it has not been ready yet. `num_unread_adapters`: see MemberState."""
         ...
 
     def report(self, key: WorkerKey, load: EngineLoad) -> None:

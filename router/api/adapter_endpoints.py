@@ -104,7 +104,8 @@ class AdapterBodies:
 
     async def unload(self, body: bytes) -> DoneBody:
         """As `load`. Raises UnknownModel, as vLLM has it, for a name that stands for nothing: one
-        that is misspelt must not look unloaded."""
+        that is misspelt must not look unloaded. While workers read their adapters it may be one of
+        these, and the order stands."""
         asked = decode(body, self._unload)
         if not self._orders.is_known(asked.lora_name):
             raise UnknownModel(

@@ -46,6 +46,7 @@ class PoolingEndpoint:
         request = PooledRequest(
             request_id=exchange.request_id,
             prompts=read.prompts,
+            param=self._reader.door.inputs,
             limits=self._limits(exchange, rest.timeout_s),
             tenant=exchange.tenant,
             caller=exchange.caller(),

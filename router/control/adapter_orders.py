@@ -68,11 +68,13 @@ class AdapterOrders:
         return await self._tell_all(request)
 
     def is_known(self, name: str) -> bool:
-        """A worker has it by its last beat, or is to load it."""
+        """A worker has it by its last beat, or is to load it, or may be about to read it."""
         order = self._standing.of(name)
         if order is not None and isinstance(order.request, LoadAdapterRequest):
             return True
-        return any(_digest_at(item, name) for item in self._members())
+        return any(
+            _digest_at(item, name) or item.state.num_unread_adapters for item in self._members()
+        )
 
     async def _tell_all(self, request: AdapterOrder) -> AdapterAnswer:
         """It stands at once: who joins meanwhile is told as well."""

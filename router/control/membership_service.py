@@ -129,6 +129,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             kv_transport=request.kv_transport,
             adapters=adapters,
             is_settling=request.is_settling,
+            num_unread_adapters=request.num_unread_adapters,
         )
         holds = self._fleet.holds
         if known:

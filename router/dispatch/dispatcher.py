@@ -192,6 +192,8 @@ class Dispatcher:
         decision.notes += (*_of_inputs(request), *journey.notes)
         if not request.follows:
             self._decisions.record(decision)
+        if request.trace is not None:
+            request.trace.routed(decision)
         if attempts.last_error is None:
             self._check_outlook(decision, request)
         journey.clock.dispatched()

@@ -92,7 +92,10 @@ class Reception:
             self._diary.note(Happening.REFUSED, priority, outcome)
 
     def over(self, request: RoutedRequest) -> None:
-        """It has its answer, or none; what comes first counts."""
+        """It has its answer, or none; what comes first counts. Of several inputs the first one's
+        entry ends with the last of them."""
         arrival = request.arrival_in(self._decisions)
         if arrival is not None and arrival.course.ended_s is None:
             arrival.course.ended_s = request.limits.clock()
+        if request.follows and (first := self._decisions.arrival_of(request.follows)) is not None:
+            first.course.ended_s = request.limits.clock()

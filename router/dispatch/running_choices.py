@@ -90,8 +90,10 @@ class RunningChoices:
         return num_new
 
     def run_by(self, runner: ChoiceRunner) -> None:
-        """From now on stops go to `runner`."""
+        """From now on stops go to `runner`, which has the request."""
         self._runner = runner
+        for count in self._counts:
+            count.is_sent = True
 
     def take(self, event: ChoiceTokens) -> bool:
         """Has what the worker sent counted; False when it is for a choice that is over."""

@@ -58,6 +58,12 @@ class FleetAdapters:
         """As `find`, for an embedding or a score."""
         return self.find(name, is_pooled=True)
 
+    def has_unread(self) -> bool:
+        """A worker that could answer still reads its adapters: it may offer names that nobody knows
+        yet."""
+        members = self._fleet.members
+        return any(item.state.num_unread_adapters for item in members if item.answers)
+
     def all(self) -> list[Adapter]:
         """By name."""
         text, pooling = self._versions(False), self._of_pooling

@@ -75,8 +75,8 @@ class DoorContext:
         return tenant
 
     def _is_for_some(self, tenant: Tenant) -> bool:
-        """Whether its key is good for the model or one of its adapters: which one is asked for is
-        seen when the request is read."""
-        if tenant.may_ask(self.model.name):
+        """Whether its key is good for the model or one of its adapters, as far as these are known:
+        which one is asked for is seen when the request is read."""
+        if tenant.may_ask(self.model.name) or self.model.has_unread_adapters():
             return True
         return any(tenant.may_ask(adapter.name) for adapter in self.model.all_adapters())

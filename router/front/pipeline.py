@@ -225,9 +225,9 @@ class CompletionPipeline:
         )
 
     def adapter_of(self, tenant: Tenant, name: str, *, is_pooled: bool = False) -> Adapter | None:
-        """By its name; empty: the model alone, None. Raises UnknownModel, also of an adapter that
-        the key is not for, which so learns of none, and NotAllowed for a key that is not for the
-        model. `is_pooled`: an embedding or a score is wanted."""
+        """By its name; empty: the model alone, None. Raises UnknownModel, or AdapterUnread, also of
+        an adapter that the key is not for, which so learns of none, and NotAllowed for a key that
+        is not for the model. `is_pooled`: an embedding or a score is wanted."""
         model = self._model
         if not tenant.may_ask(name or model.name):
             if name:

@@ -2,11 +2,12 @@
 
     prompts -> prepare: tokens -> limits, once for all -> several at a time: dispatcher -> values
 
-What a key may have is reserved for all of them before the first is sent. Each is a request of its
-own to the dispatcher: it waits, is counted, traced and tried again as all are; but once the first
-is let in, so are the others, for a client that comes again would find the middle no further off.
-The first that fails ends the others; so does a client that leaves. All are of one version of their
-adapter: see one_version.py.
+What a key may have is reserved for all of them before the first is sent; what workers were given it
+is charged. Each is a request of its own to the dispatcher: it waits, is counted, traced and tried
+again as all are; but the others follow the first, and meet no full line, for a client that comes
+again would find the middle no further off. The first that fails ends the others; so does a client
+that leaves. All are of one version of their adapter: see
+one_version.py.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
 from router.telemetry.request_trace import RequestTrace
 from router.tenants.tenant import ANYBODY, Tenant, combined_salt
+from router.text.choice_count import ChoiceCount, new_counts
 from router.text.stop_strings import StopStrings
 
 MAX_INPUTS = 2048
@@ -58,6 +60,8 @@ class PooledRequest(msgspec.Struct, frozen=True, kw_only=True):
     limits: TimeLimits
     tenant: Tenant = ANYBODY
     caller: Caller = NOBODY
+    param: str = "input"
+    """What has the prompts, for messages."""
     dimensions: int | None = None
     """That an embedding is cut to; None: it is told whole."""
     cache_salt: str = ""
@@ -82,6 +86,7 @@ class _Spent:
     """What the inputs of one request have come to."""
 
     num_tokens: int = 0
+    """Of those that workers were given."""
     last: Completed | None = None
 
 
@@ -102,7 +107,7 @@ class PooledPrompts:
             until, caller = request.limits.to_first_token, request.caller
             token_ids = await self._pipeline.encode(prompt, until, caller)
             num_tokens += len(token_ids)
-            check_input_tokens(index + 1, num_tokens)
+            check_input_tokens(index + 1, num_tokens, request.param)
             wish = PoolWish(pooling.kind.value, request.dimensions)
             prepared.append(_prepared(request, wish, adapter, index, token_ids))
         return prepared
@@ -170,8 +175,8 @@ class PooledPrompts:
             raise no_pooling(self._model)
         if not 1 <= len(request.prompts) <= MAX_INPUTS:
             raise InvalidRequest(
-                f"input has {len(request.prompts)} inputs; allowed: 1 to {MAX_INPUTS}",
-                param="input",
+                f"{request.param} has {len(request.prompts)} inputs; allowed: 1 to {MAX_INPUTS}",
+                param=request.param,
             )
         if dimensions is not None:
             check_dimensions(dimensions, pooling, self._model)
@@ -189,19 +194,24 @@ class PooledPrompts:
             done[index] = await self._run(routed, spent)
 
     async def _run(self, routed: RoutedRequest, spent: _Spent) -> PooledValues:
-        """A prompt counts whole once it is sent, and one that is refused not at all."""
-        spent.num_tokens += len(routed.token_ids)
+        """A prompt counts whole once a worker has it, and one that is refused not at all."""
+        counts, is_refused = new_counts(1), False
         try:
-            pooled, end = await self._answer(routed)
+            pooled, end = await self._answer(routed, counts)
         except NotReady:
-            spent.num_tokens -= len(routed.token_ids)
+            is_refused = True
             raise
+        finally:
+            if counts[0].is_sent and not is_refused:
+                spent.num_tokens += len(routed.token_ids)
         spent.last = end
         return PooledValues(pooled, end.usage, end.adapter_digest)
 
-    async def _answer(self, routed: RoutedRequest) -> tuple[bytes, Completed]:
+    async def _answer(
+        self, routed: RoutedRequest, counts: Sequence[ChoiceCount]
+    ) -> tuple[bytes, Completed]:
         pooled, end = None, None
-        async with aclosing(self._pipeline.source.generate(routed)) as events:
+        async with aclosing(self._pipeline.source.generate(routed, counts)) as events:
             async for event in events:
                 if isinstance(event, Completed):
                     end = event
@@ -221,13 +231,14 @@ def _together(values: Sequence[PooledValues]) -> Usage:
     )
 
 
-def check_input_tokens(num_inputs: int, num_tokens: int) -> None:
-    """Raises InvalidRequest where the first inputs of a request have too many together."""
+def check_input_tokens(num_inputs: int, num_tokens: int, param: str) -> None:
+    """Raises InvalidRequest, naming `param`, where the first inputs of a request have too many
+    together."""
     if num_tokens > MAX_INPUT_TOKENS:
         raise InvalidRequest(
             f"the first {num_inputs} inputs have {num_tokens} tokens; allowed: "
             f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
-            param="input",
+            param=param,
         )
 
 

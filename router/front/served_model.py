@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cluster.adapter import Adapter
-from cluster.errors import InvalidRequest, UnknownModel
+from cluster.errors import AdapterUnread, InvalidRequest, UnknownModel
 from cluster.models.hf.generation_defaults import GenerationDefaults
 from cluster.models.pooling import Pooling
 from router.front.inline_limit import InlineLimit
@@ -54,6 +54,8 @@ class ServedModel:
     find_pooling_adapter: Callable[[str], Adapter | None] = no_adapters
     """The same of an embedding or a score."""
     all_adapters: Callable[[], list[Adapter]] = list
+    has_unread_adapters: Callable[[], bool] = lambda: False
+    """Whether a name that nobody knows may be an adapter's that a worker is about to read."""
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -79,22 +81,28 @@ class ServedModel:
         return "" if not asked or asked == self.name else asked
 
     def adapter_named(self, name: str, *, is_pooled: bool = False) -> Adapter:
-        """What the name stands for at this moment. Raises UnknownModel."""
+        """What the name stands for at this moment. Raises UnknownModel, and AdapterUnread
+        where it may yet come."""
         adapter = (self.find_pooling_adapter if is_pooled else self.find_adapter)(name)
         if adapter is None:
             raise unknown_model(self, name)
         return adapter
 
     def listed_adapter(self, name: str) -> Adapter:
-        """Whatever it is asked for. Raises UnknownModel."""
+        """Whatever it is asked for. Raises UnknownModel and AdapterUnread."""
         found = (item for item in self.all_adapters() if item.name == name)
         if (adapter := next(found, None)) is None:
             raise unknown_model(self, name)
         return adapter
 
 
-def unknown_model(model: ServedModel, name: str) -> UnknownModel:
-    """For a name that stands for nothing."""
+def unknown_model(model: ServedModel, name: str) -> UnknownModel | AdapterUnread:
+    """For a name that stands for nothing: now, or for good."""
+    if model.has_unread_adapters():
+        return AdapterUnread(
+            f"`{name[:200]}` is no model that is known here, and workers still read their "
+            "adapters, of which it may be one; try again later"
+        )
     return UnknownModel(
         f"The model `{name[:200]}` does not exist; served here: `{model.name}`", param="model"
     )

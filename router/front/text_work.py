@@ -18,8 +18,8 @@ from router.telemetry.request_tracing import CHAT, EMBEDDINGS, TEXT_COMPLETION
 
 LARGE_BODY_BYTES = 32 * 1024
 """A body over this is read by a text worker. Read here, one of this size holds the loop for 1 ms
-(8,000 token ids, or 1,100 empty messages: decode, checks; 2-core machine)."""
-
+(8,000 token ids, or 1,100 empty messages: decode, checks; 2-core machine), and one of which a
+grammar is made for 15 (1,000 schemas of strict tools; router/grammar/limits.py bounds it)."""
 
 MAX_DECODED_HERE = 2000
 """Ids of a prompt to the text of an echo: over it that is a text worker's work. 16,000 ids of 64
@@ -53,6 +53,11 @@ class Door(enum.StrEnum):
         return self in _POOLED
 
     @property
+    def inputs(self) -> str:
+        """What has its prompts in the body, where they are pooled, as messages name it."""
+        return _INPUTS[self]
+
+    @property
     def operation(self) -> str:
         """Of its requests, as a trace names it."""
         if self.is_pooled:
@@ -60,7 +65,14 @@ class Door(enum.StrEnum):
         return CHAT if self is Door.CHAT else TEXT_COMPLETION
 
 
-_POOLED = frozenset({Door.EMBEDDINGS, Door.SCORE, Door.RERANK, Door.GRPC_EMBED, Door.GRPC_SCORE})
+_INPUTS = {
+    Door.EMBEDDINGS: "input",
+    Door.SCORE: "text_2",
+    Door.RERANK: "documents",
+    Door.GRPC_EMBED: "inputs",
+    Door.GRPC_SCORE: "documents",
+}
+_POOLED = frozenset(_INPUTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ prompt is made, so there is a beginning for either case.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from cluster.grammar import Grammar, GrammarKind
 from router.grammar.call_syntax import CallSyntax, Function, syntax_of
-from router.grammar.exclusion import StepBudget
 from router.grammar.json_schema import checked_schema
 from router.grammar.lark import lark_grammar
 from router.grammar.lark_terms import ANY, SPACES, SPACES_RULE, Terms, regex, without
+from router.grammar.schema_budget import SchemaBudget
 from router.tools.formats import ToolFormat
 from router.tools.thoughts import ThoughtFormat
 
@@ -64,11 +64,12 @@ class CallWish:
 
 def call_grammars(wish: CallWish) -> CallGrammars:
     """Raises InvalidRequest naming the schema that cannot be followed."""
-    budget = StepBudget(_PARAM)
-    for each in wish.functions:
-        checked_schema(each.schema, param=each.param, budget=budget)  # together within the limits
-    terms = Terms(wish.special)
-    syntax = syntax_of(wish.tools, wish.functions, terms)
+    budget, terms = SchemaBudget(_PARAM), Terms(wish.special)
+    functions = [
+        replace(each, schema=checked_schema(each.schema, param=each.param, budget=budget))
+        for each in wish.functions
+    ]
+    syntax = syntax_of(wish.tools, functions, terms, budget)
     rules = [SPACES_RULE, f"call: {' | '.join(syntax.calls)}"]
     rules.append(f"section: {_section(syntax, wish.only_one)}")
     rules += syntax.rules

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from router.grammar.gemma_values import GemmaValues, gemma_rules
-from router.grammar.json_schema import json_in_lark
+from router.grammar.json_schema import checked_in_lark
 from router.grammar.lark_terms import SPACES, Terms, quoted
 from router.grammar.python_arguments import python_arguments, python_rules
+from router.grammar.schema_budget import SchemaBudget
 from router.grammar.tagged_values import TEXT_RULES, tagged_parameters
 from router.tools.family_words import (
     ARGS,
@@ -80,16 +81,19 @@ class CallSyntax:
 
 
 _CALL_ID = f"/[a-zA-Z0-9]{{{SHORT_ID_CHARS}}}/"
-SyntaxMaker = Callable[[Sequence[Function], Terms], CallSyntax]
+SyntaxMaker = Callable[[Sequence[Function], Terms, SchemaBudget], CallSyntax]
 
 
-def syntax_of(tools: ToolFormat, functions: Sequence[Function], terms: Terms) -> CallSyntax:
-    """Raises InvalidRequest for a schema that cannot be followed."""
-    return _MAKERS[tools.name](functions, terms)
+def syntax_of(
+    tools: ToolFormat, functions: Sequence[Function], terms: Terms, budget: SchemaBudget
+) -> CallSyntax:
+    """Of functions whose schemas were checked. `budget`: for what is looked at and written beside
+    that. Raises InvalidRequest for a schema that cannot be followed."""
+    return _MAKERS[tools.name](functions, terms, budget)
 
 
 def _arguments(function: Function) -> str:
-    return json_in_lark(function.schema, param=function.param)
+    return checked_in_lark(function.schema, param=function.param)
 
 
 def _object(function: Function, key: str) -> str:
@@ -97,7 +101,7 @@ def _object(function: Function, key: str) -> str:
     return f'{quoted(head)} {_arguments(function)} "}}"'
 
 
-def _hermes(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+def _hermes(functions: Sequence[Function], terms: Terms, budget: SchemaBudget) -> CallSyntax:
     return CallSyntax(
         opening=SPACES,
         calls=[_object(each, "arguments") for each in functions],
@@ -105,7 +109,7 @@ def _hermes(functions: Sequence[Function], terms: Terms) -> CallSyntax:
     )
 
 
-def _llama3_json(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+def _llama3_json(functions: Sequence[Function], terms: Terms, budget: SchemaBudget) -> CallSyntax:
     return CallSyntax(
         opening=SPACES,
         calls=[_object(each, "parameters") for each in functions],
@@ -113,7 +117,7 @@ def _llama3_json(functions: Sequence[Function], terms: Terms) -> CallSyntax:
     )
 
 
-def _mistral(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+def _mistral(functions: Sequence[Function], terms: Terms, budget: SchemaBudget) -> CallSyntax:
     if terms.has(ARGS):
         separator = terms.word(ARGS)
         if terms.has(CALL_ID):  # version 11 writes one, later ones with the same words do not
@@ -128,7 +132,7 @@ def _mistral(functions: Sequence[Function], terms: Terms) -> CallSyntax:
     )
 
 
-def _deepseek_v3(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+def _deepseek_v3(functions: Sequence[Function], terms: Terms, budget: SchemaBudget) -> CallSyntax:
     return CallSyntax(
         calls=[_deepseek_call(each, f"args_{i}", terms) for i, each in enumerate(functions)],
         between=SPACES,
@@ -148,25 +152,29 @@ def _deepseek_call(function: Function, arguments: str, terms: Terms) -> str:
     return f"{begin} ({fenced} | {name} {separator} {arguments}) {end}"
 
 
-def _qwen3_coder(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+def _qwen3_coder(functions: Sequence[Function], terms: Terms, budget: SchemaBudget) -> CallSyntax:
     return CallSyntax(
         opening=SPACES,
-        calls=[_tagged(each, terms) for each in functions],
+        calls=[_tagged(each, terms, budget) for each in functions],
         closing=f"{SPACES} {terms.word(TOOL_CALL_END)}",
         rules=TEXT_RULES,
     )
 
 
-def _tagged(function: Function, terms: Terms) -> str:
-    parameters = tagged_parameters(function.schema, function.kinds, param=function.param)
+def _tagged(function: Function, terms: Terms, budget: SchemaBudget) -> str:
+    parameters = tagged_parameters(
+        function.schema, function.kinds, param=function.param, budget=budget
+    )
     opening = f'{terms.word(FUNCTION)} {quoted(f"{function.name}>")} "\\n"'
     return " ".join([opening, *parameters, quoted(FUNCTION_END)])
 
 
-def _pythonic(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+def _pythonic(functions: Sequence[Function], terms: Terms, budget: SchemaBudget) -> CallSyntax:
     calls, rules = list[str](), python_rules()
     for index, each in enumerate(functions):
-        inner, more = python_arguments(each.schema, f"args_{index}", param=each.param)
+        inner, more = python_arguments(
+            each.schema, f"args_{index}", param=each.param, budget=budget
+        )
         calls.append(f'({quoted(each.name + "(")} {inner} ")")')
         rules += more
     return CallSyntax(
@@ -178,10 +186,10 @@ def _pythonic(functions: Sequence[Function], terms: Terms) -> CallSyntax:
     )
 
 
-def _gemma(functions: Sequence[Function], terms: Terms) -> CallSyntax:
+def _gemma(functions: Sequence[Function], terms: Terms, budget: SchemaBudget) -> CallSyntax:
     calls, rules = list[str](), gemma_rules(terms)
     for index, each in enumerate(functions):
-        values = GemmaValues(each.schema, terms, f"args_{index}", param=each.param)
+        values = GemmaValues(each.schema, terms, f"args_{index}", param=each.param, budget=budget)
         calls.append(f"{quoted(f'call:{each.name}')} {values.arguments}")
         rules += values.rules
     return CallSyntax(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from router.grammar.limits import MAX_EXCLUSION_STEPS, MAX_NODES, check_at_most
+from router.grammar.schema_budget import SchemaBudget
 
 Resolve = Callable[[Any], Any]
 """A schema behind its `$ref`s, as far as that is known."""
@@ -23,27 +23,6 @@ MAX_REQUIRED = 16
 MAX_VALUE_DEPTH = 8
 """Of a constant: what lies deeper counts as equal, which excludes less."""
 _OVERLAPS = {"integer": "number"}
-
-
-@dataclass(slots=True)
-class StepBudget:
-    """Of all schemas in one request's grammar, and of comparisons between them."""
-
-    param: str
-    num_steps: int = 0
-    num_schemas: int = 0
-
-    def count_schema(self, param: str) -> None:
-        """One more is looked at. Raises InvalidRequest beyond MAX_NODES, naming `param`."""
-        self.num_schemas += 1
-        what = "schemas, with those before it in the request"
-        check_at_most(self.num_schemas, MAX_NODES, what, param)
-
-    def spend(self, num_steps: int) -> None:
-        """Raises InvalidRequest beyond MAX_EXCLUSION_STEPS."""
-        self.num_steps += num_steps
-        what = "or more comparisons of alternatives of oneOf"
-        check_at_most(self.num_steps, MAX_EXCLUSION_STEPS, what, self.param)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +40,7 @@ class _Facts:
 class Exclusions:
     """Of the schemas in one schema; what is made of them does not change meanwhile."""
 
-    def __init__(self, resolve: Resolve, budget: StepBudget) -> None:
+    def __init__(self, resolve: Resolve, budget: SchemaBudget) -> None:
         self._resolve = resolve
         self._budget = budget
         self._facts: dict[int, tuple[_Facts, Any]] = {}
@@ -85,9 +64,9 @@ class Exclusions:
     def _at_a_glance(self, first: _Facts, second: _Facts) -> bool | None:
         """None: only their properties may tell."""
         if first.values is not None and second.values is not None:
-            self._budget.spend(1 + min(len(first.values), len(second.values)))
+            self._spend(1 + min(len(first.values), len(second.values)))
             return first.values.isdisjoint(second.values)
-        self._budget.spend(1)
+        self._spend(1)
         if first.types is None or second.types is None:
             return False
         if first.types.isdisjoint(second.types):
@@ -106,6 +85,9 @@ class Exclusions:
         unseen = [pair for pair, known in zip(both, seen, strict=True) if known is None]
         return any(self._exclude(*pair, depth + 1) for pair in unseen)
 
+    def _spend(self, num_steps: int) -> None:
+        self._budget.comparisons.take(num_steps, self._budget.param)
+
     def _facts_of(self, schema: Any) -> _Facts:
         if id(schema) not in self._facts:
             resolved = self._resolve(schema)
@@ -119,7 +101,7 @@ class Exclusions:
             return _Facts()
         values, required = _values(schema), schema.get("required")
         names = required if isinstance(required, list) else []
-        self._budget.spend(1 + len(values or ()) + len(names))
+        self._spend(1 + len(values or ()) + len(names))
         constants = None
         if values is not None:
             constants = frozenset(_hashable(value, 0) for value in values)

@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 import msgspec
 
 from router.grammar.in_order import OrderedTerm, in_order
-from router.grammar.json_schema import checked_schema, json_in_lark, target_of
+from router.grammar.json_schema import json_in_lark, target_of
 from router.grammar.lark_terms import Terms, quoted
-from router.grammar.limits import MAX_ALTERNATIVES, MAX_NODES, check_at_most, check_size, refuse
+from router.grammar.limits import MAX_ALTERNATIVES, check_at_most, check_size, refuse
+from router.grammar.schema_budget import SchemaBudget
 from router.grammar.separate_values import DEFS, WORDS
 from router.tools.family_words import ESCAPE
 
@@ -52,12 +53,21 @@ def gemma_rules(terms: Terms) -> list[str]:
 
 
 class GemmaValues:
-    """Of one function's schema, of which `arguments` is a term: an object with its brackets."""
+    """Of one function, whose schema is checked: `arguments` is a term, an object with its
+    brackets."""
 
-    def __init__(self, schema: dict[str, Any], terms: Terms, name: str, *, param: str) -> None:
-        """`name`: how the names of its `rules` begin. Raises InvalidRequest naming what cannot be
-        followed."""
-        self._root = checked_schema(schema, param=param)
+    def __init__(
+        self,
+        schema: dict[str, Any],
+        terms: Terms,
+        name: str,
+        *,
+        param: str,
+        budget: SchemaBudget,
+    ) -> None:
+        """`name`: how the names of its `rules` begin. `budget`: of all functions of the request.
+        Raises InvalidRequest naming what cannot be followed."""
+        self._root, self._budget = schema, budget
         check_size(msgspec.json.encode(self._root).decode(), param)
         self._terms = terms
         self._name = name
@@ -65,16 +75,12 @@ class GemmaValues:
         self._found: dict[str, Any] = {}
         self._rule_of_ref: dict[str, str] = {}
         self._num_names = 0
-        self._num_values = 0
         self.rules: list[str] = []
         self.arguments = self._value(self._root, "#")
 
     def _value(self, schema: Any, place: str) -> str:
         """A term. What a `$ref` leads to may never have been looked at before."""
-        self._num_values += 1
-        check_at_most(
-            self._num_values, MAX_NODES, "schemas, with what `$ref`s lead to", self._param
-        )
+        self._budget.followed.take(1, self._param)
         if schema is True:
             return "gemma_any"
         if not isinstance(schema, dict):
@@ -136,7 +142,9 @@ class GemmaValues:
         if name in _SIMPLE:
             return _SIMPLE[name]
         bounds = {word: schema[word] for word in _BOUNDS if word in schema}
-        return json_in_lark({"type": name, **bounds}, param=self._param)
+        number = json_in_lark({"type": name, **bounds}, param=self._param)
+        self._budget.written_bytes.take(len(number), self._param)
+        return number
 
     def _list(self, schema: dict[str, Any], place: str) -> str:
         least, most = schema.get("minItems", 0), schema.get("maxItems", MAX_ALTERNATIVES)

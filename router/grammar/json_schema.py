@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from cluster.grammar import Grammar, GrammarKind, parts_of, whole_of
-from router.grammar.exclusion import Exclusions, StepBudget
+from router.grammar.exclusion import Exclusions
 from router.grammar.json_pointer import named_by
 from router.grammar.limits import (
     MAX_ALTERNATIVES,
@@ -28,6 +28,7 @@ from router.grammar.limits import (
     check_size,
     refuse,
 )
+from router.grammar.schema_budget import SchemaBudget
 
 WHITESPACE = r"[ \t\n\r]{0,24}"
 """Between tokens of JSON: a line and ten indents. Without an end a small model may go on for as
@@ -93,25 +94,24 @@ def schema_grammar(
 
 
 def checked_schema(
-    schema: Any, *, param: str, closes_objects: bool = False, budget: StepBudget | None = None
+    schema: Any, *, param: str, closes_objects: bool = False, budget: SchemaBudget | None = None
 ) -> Any:
     """The schema as it can be compiled. Raises InvalidRequest, naming the keyword and `param`.
 
     `budget`: that of the whole request, where it has several schemas."""
-    return _Walk(schema, param, closes_objects, budget or StepBudget(param)).checked(schema, "#", 0)
+    budget = budget or SchemaBudget(param)
+    return _Walk(schema, param, closes_objects, budget).checked(schema, "#", 0)
 
 
-def json_in_lark(
-    schema: Any,
-    *,
-    param: str,
-    options: JsonOptions = AS_IT_COMES,
-    budget: StepBudget | None = None,
-) -> str:
-    """A checked schema as a term of Lark: `%json {...}`. Raises as `checked_schema`."""
-    closes = options.disable_additional_properties
-    checked = checked_schema(schema, param=param, closes_objects=closes, budget=budget)
-    whole = _with_options(checked, param, options)
+def json_in_lark(schema: Any, *, param: str, budget: SchemaBudget | None = None) -> str:
+    """A schema as a term of Lark: `%json {...}`. Raises as `checked_schema`."""
+    return checked_in_lark(checked_schema(schema, param=param, budget=budget), param=param)
+
+
+def checked_in_lark(checked: Any, *, param: str) -> str:
+    """The same of one that was checked before, or that is part of one. Raises InvalidRequest for
+    what is too long, or false."""
+    whole = _with_options(checked, param, AS_IT_COMES)
     return f"%json {_text(lambda: msgspec.json.encode(whole).decode(), param)}"
 
 
@@ -147,7 +147,7 @@ class _Walk:
     root: Any
     param: str
     closes_objects: bool
-    budget: StepBudget
+    budget: SchemaBudget
     num_patterns: int = 0
     num_exclusions: int = 0
     asks_for_several: bool = False
@@ -191,12 +191,12 @@ class _Walk:
         return known
 
     def _count(self, place: str, depth: int) -> None:
-        self.budget.count_schema(self.param)
+        self.budget.schemas.take(1, self.param)
         if depth > MAX_DEPTH:
             refuse(f"{self.param}: {place[:80]}... is nested over {MAX_DEPTH} deep", self.param)
 
     def _refuse_unsupported(self, node: dict[str, Any], place: str) -> None:
-        for name in [name for name in _UNSUPPORTED if name in node]:
+        for name in [name for name in node if name in _UNSUPPORTED]:
             if not any(node[name] is value or node[name] == value for value in _UNSUPPORTED[name]):
                 refuse(f"{self.param}: `{name}` at {place} is not supported", self.param)
 

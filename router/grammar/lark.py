@@ -11,16 +11,17 @@ from typing import Any
 from llguidance import LLMatcher
 
 from cluster.grammar import Grammar, GrammarKind, has_parts
-from router.grammar.exclusion import StepBudget
 from router.grammar.json_schema import AS_IT_COMES, JsonOptions, checked_schema, schema_grammar
 from router.grammar.limits import (
     MAX_CHOICES_OF_TEXT,
     MAX_LARK_DEPTH,
     MAX_LARK_RULES,
+    MAX_LARK_SCHEMAS,
     check_at_most,
     check_size,
     refuse,
 )
+from router.grammar.schema_budget import SchemaBudget
 
 _RULE = re.compile(
     r"^[ \t]*[?!]*[A-Za-z_](?:[^:\n\"/]|\"(?:[^\"\\\n]|\\.)*+\"|/(?:[^/\\\n]|\\.)++/)*+:",
@@ -88,18 +89,22 @@ def json_object_grammar(*, param: str, options: JsonOptions = AS_IT_COMES) -> Gr
 def _check_schemas(text: str, param: str) -> None:
     """Those that stand in a client's own grammar, by what they mean and not by how their letters
     are written. What is no JSON there, a trial refuses."""
-    budget, decoder = StepBudget(param), json.JSONDecoder()
-    for found in _SCHEMA.finditer(text):
+    budget, decoder = SchemaBudget(param), json.JSONDecoder()
+    places = [found.end() for found in _SCHEMA.finditer(text)]
+    check_at_most(len(places), MAX_LARK_SCHEMAS, "places of %json", param)
+    for place in places:
         try:
-            schema, _end = decoder.raw_decode(text, found.end())
+            schema, _end = decoder.raw_decode(text, place)
         except ValueError:
             continue
+        except RecursionError:  # brackets in texts of JSON count as closed ones
+            refuse(f"{param} has a schema that is nested too deeply", param)
         checked_schema(schema, param=param, budget=budget)
 
 
 def _check_depth(text: str, param: str) -> None:
     depth = deepest = 0
-    for char in re.sub(r"[^()\[\]{}]", "", text):
-        depth += 1 if char in "([{" else -1
+    for char in re.sub(r"[^()\[\]{}]+", "", text):
+        depth = depth + 1 if char in "([{" else max(0, depth - 1)  # one that closes none
         deepest = max(deepest, depth)
     check_at_most(deepest, MAX_LARK_DEPTH, "brackets in each other", param)

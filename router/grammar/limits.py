@@ -13,8 +13,8 @@ from cluster.errors import InvalidRequest
 
 MAX_GRAMMAR_BYTES = 32 * 1024
 """Of the text that engines compile."""
-MAX_NODES = 1024
-"""Schemas in those of a request. 1,000 are looked through in 3 ms."""
+MAX_SCHEMAS = 1024
+"""In a form, and in all tools of a request together. 1,000 are looked through in 3 ms."""
 MAX_DEPTH = 48
 MAX_PROPERTIES = 512
 """Of one object: 2,000 optional ones take 0.26 s to compile."""
@@ -27,9 +27,11 @@ MAX_PATTERNS_TOGETHER = 12
 """Where `allOf` may ask for several at once: each of them multiplies what the lexer has to do."""
 MAX_EXCLUSIONS = 512
 """Pairs of `oneOf`s' alternatives that are compared."""
-MAX_EXCLUSION_STEPS = 20_000
-"""Schemas, values and names that are looked at for it, in all schemas of a request. 32
+MAX_SCHEMA_STEPS = 20_000
+"""Schemas, values and names that are looked at for it, in all schemas of a form, or of tools. 32
 alternatives whose 16th property tells them apart take 10,000, in 7 ms."""
+MAX_TEXT_STEPS = 4096
+"""Schemas that are asked which texts they take, in all tools of a request."""
 MAX_LEAST_CHARS = 16_384
 """Of a string that has to be so long: each character takes four states or more of those that the
 lexer of an engine has for an answer (cluster/models/text/grammars.py), so a longer one never
@@ -37,6 +39,8 @@ fits."""
 MAX_LARK_RULES = 256
 MAX_LARK_DEPTH = 64
 """Brackets in brackets."""
+MAX_LARK_SCHEMAS = 256
+"""Places of `%json`: what stands behind one that is no JSON costs as much as the text before it."""
 MAX_CHOICES_OF_TEXT = 1024
 
 

@@ -8,10 +8,11 @@ import keyword
 import unicodedata
 
 from router.grammar.in_order import OrderedTerm, in_order
-from router.grammar.json_schema import json_in_lark
+from router.grammar.json_schema import checked_in_lark, json_in_lark
 from router.grammar.lark_terms import quoted
-from router.grammar.limits import MAX_GRAMMAR_BYTES, check_at_most, refuse
-from router.grammar.separate_values import Property, by_itself, properties_of
+from router.grammar.limits import refuse
+from router.grammar.schema_budget import SchemaBudget
+from router.grammar.separate_values import Property, properties_of
 
 _BETWEEN = '", "'
 _ANYTHING = f"((KEYWORD python_value) ({_BETWEEN} KEYWORD python_value)*)?"
@@ -26,29 +27,31 @@ def python_rules() -> list[str]:
     ]
 
 
-def python_arguments(schema: dict[str, object], name: str, *, param: str) -> tuple[str, list[str]]:
-    """An expression, "" for no arguments, and rules that it needs, whose names begin with `name`.
-    Raises InvalidRequest naming what cannot be written so."""
+def python_arguments(
+    schema: dict[str, object], name: str, *, param: str, budget: SchemaBudget
+) -> tuple[str, list[str]]:
+    """Of a checked schema: an expression, "" for no arguments, and rules that it needs, whose
+    names begin with `name`. `budget`: of all functions of the request. Raises InvalidRequest naming
+    what cannot be written so."""
     where = "calls are written in Python"
     properties = properties_of(schema, param=param, where=where)
     if properties is None:
         return _ANYTHING, []
-    parts, num_bytes = list[OrderedTerm](), 0
+    parts = list[OrderedTerm]()
     for each in properties:
-        parts.append(_part(each, schema, param))
-        num_bytes += len(parts[-1].term)  # each has the definitions that it may need
-        check_at_most(num_bytes, MAX_GRAMMAR_BYTES, "bytes of parameters", param)
+        parts.append(_part(each, param))
+        budget.written_bytes.take(len(parts[-1].term), param)  # each has its definitions
     return in_order(parts, _BETWEEN, name)
 
 
-def _part(each: Property, root: dict[str, object], param: str) -> OrderedTerm:
+def _part(each: Property, param: str) -> OrderedTerm:
     if not _is_written(each.name):
         refuse(
             f"{param}: {each.name[:80]!r} is no name of an argument in Python, as calls of this "
             "model are written; rename it",
             param,
         )
-    value = json_in_lark(by_itself(each.schema, root), param=param)
+    value = checked_in_lark(each.by_itself, param=param)
     return OrderedTerm(f"({quoted(each.name + '=')} {value})", each.is_required)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from router.grammar.json_schema import json_in_lark
+from router.grammar.json_schema import checked_in_lark
 from router.grammar.limits import refuse
 
 DEFS = ("$defs", "definitions")
@@ -29,12 +29,14 @@ class Property:
 
     name: str
     schema: Any
+    by_itself: Any
+    """The schema with the definitions, where it may need any."""
     is_required: bool
 
 
 def properties_of(schema: dict[str, Any], *, param: str, where: str) -> list[Property] | None:
-    """In order; None: any at all, with any values. Raises InvalidRequest naming what cannot be
-    written so; `where` says how they are written, for messages."""
+    """Of a checked schema, in order; None: any at all, with any values. Raises InvalidRequest
+    naming what cannot be written so; `where` says how they are written, for messages."""
     if beside := sorted(schema.keys() - _OF_OBJECTS):
         refuse(f"{param}: `{beside[0]}` is not supported where {where}", param)
     _check_refs(schema, param)
@@ -44,15 +46,17 @@ def properties_of(schema: dict[str, Any], *, param: str, where: str) -> list[Pro
         refuse(f"{param}: properties must be an object, and required a list", param)
     if missing := [name for name in required if name not in properties]:
         refuse(f"{param}: {str(missing[0])[:80]!r} is required, but no property", param)
-    json_in_lark(schema, param=param)  # within the limits as a whole
+    checked_in_lark(schema, param=param)  # within the limit as a whole, and so each part
     others = schema.get("additionalProperties", True)
     if "properties" not in schema and (others is True or others == {}):
         return None
-    return [Property(name, each, name in required) for name, each in properties.items()]
+    return [
+        Property(name, each, _by_itself(each, schema), name in required)
+        for name, each in properties.items()
+    ]
 
 
-def by_itself(schema: Any, root: dict[str, Any]) -> Any:
-    """With the definitions, where it may need any."""
+def _by_itself(schema: Any, root: dict[str, Any]) -> Any:
     if b'"$ref"' not in msgspec.json.encode(schema):
         return schema
     return {**schema, **{key: root[key] for key in DEFS if key in root}}

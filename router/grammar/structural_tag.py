@@ -14,11 +14,11 @@ import msgspec
 
 from cluster.errors import InvalidRequest
 from cluster.grammar import Grammar, GrammarKind
-from router.grammar.exclusion import StepBudget
 from router.grammar.json_schema import json_in_lark
 from router.grammar.lark import lark_grammar
 from router.grammar.lark_terms import quoted, regex, up_to_any, without_any
 from router.grammar.limits import check_at_most, check_size, refuse
+from router.grammar.schema_budget import SchemaBudget
 
 MAX_TRIGGERS = 16
 MAX_STRUCTURES = 64
@@ -58,13 +58,13 @@ def _lark(tag: StructuralTag, param: str) -> str:
         refuse(f"{param} needs at least one trigger and one structure", param)
     regexes = [regex(trigger) for trigger in tag.triggers]
     check_size("".join(regexes), param)  # each rule has all of them
-    budget = StepBudget(param)
+    budget = SchemaBudget(param)
     parts = [_parts_of(i, regexes, tag, budget) for i in range(len(regexes))]
     names = " | ".join(f"part_{i}" for i in range(len(parts)))
     return "\n".join([f"start: ({names})* TAIL", f"TAIL: {without_any(regexes)}", *parts])
 
 
-def _parts_of(index: int, regexes: list[str], tag: StructuralTag, budget: StepBudget) -> str:
+def _parts_of(index: int, regexes: list[str], tag: StructuralTag, budget: SchemaBudget) -> str:
     """The rules of one trigger. Text ends with the first trigger that it comes to."""
     trigger, param = tag.triggers[index], budget.param
     if not trigger:
@@ -82,7 +82,7 @@ def _parts_of(index: int, regexes: list[str], tag: StructuralTag, budget: StepBu
     return "\n".join([f"part_{index}: {begin} ({' | '.join(bodies)})", *rules])
 
 
-def _body(structure: Structure, trigger: str, budget: StepBudget) -> str:
+def _body(structure: Structure, trigger: str, budget: SchemaBudget) -> str:
     begin = structure.begin[len(trigger) :]
     schema = json_in_lark(structure.schema, param=budget.param, budget=budget)
     before, behind = ([quoted(text)] if text else [] for text in (begin, structure.end))

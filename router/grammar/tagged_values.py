@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from router.grammar.json_schema import json_in_lark, target_of
+from router.grammar.json_schema import checked_in_lark, target_of
 from router.grammar.lark_terms import ANY, quoted, regex
-from router.grammar.limits import MAX_EXCLUSION_STEPS, MAX_GRAMMAR_BYTES, check_at_most, refuse
-from router.grammar.separate_values import WORDS, by_itself, properties_of
+from router.grammar.limits import refuse
+from router.grammar.schema_budget import SchemaBudget
+from router.grammar.separate_values import WORDS, Property, properties_of
 from router.tools.family_words import PARAMETER, PARAMETER_END
 
 TEXT_RULES = (
@@ -26,30 +27,32 @@ MAX_NAME_CHARS = 256
 
 
 def tagged_parameters(
-    schema: dict[str, Any], kinds: Mapping[str, frozenset[str]], *, param: str
+    schema: dict[str, Any],
+    kinds: Mapping[str, frozenset[str]],
+    *,
+    param: str,
+    budget: SchemaBudget,
 ) -> list[str]:
-    """Terms, in order. Raises InvalidRequest naming what cannot be written so."""
+    """Terms, in order, of a checked schema. `budget`: of all functions of the request. Raises
+    InvalidRequest naming what cannot be written so."""
     properties = properties_of(schema, param=param, where="parameters have tags")
     if properties is None:
         return [_ANYTHING]
-    texts = _Texts(schema, param)
-    terms, num_bytes = list[str](), 0
+    texts, terms = _Texts(schema, param, budget), list[str]()
     for each in properties:
-        term = _parameter(each.name, texts, kinds.get(each.name, frozenset()))
+        term = _parameter(each, texts, kinds.get(each.name, frozenset()))
         terms.append(term + ("" if each.is_required else "?"))
-        num_bytes += len(term)  # each has the definitions that it may need: not all are written
-        check_at_most(num_bytes, MAX_GRAMMAR_BYTES, "bytes of parameters", param)
+        budget.written_bytes.take(len(term), param)  # each has the definitions that it may need
     return terms
 
 
-def _parameter(name: str, texts_of: _Texts, kinds: frozenset[str]) -> str:
-    root, param = texts_of.root, texts_of.param
+def _parameter(parameter: Property, texts_of: _Texts, kinds: frozenset[str]) -> str:
+    name, schema, param = parameter.name, parameter.schema, texts_of.param
     if ">" in name or len(name) > MAX_NAME_CHARS:
         refuse(f"{param}: the name {name[:80]!r} cannot stand in a tag", param)
     opening, closing = quoted(f"{PARAMETER}{name}>\n"), quoted(f"\n{PARAMETER_END}\n")
-    schema = root["properties"][name]
     if kinds and "string" not in kinds:
-        value = json_in_lark(by_itself(schema, root), param=param)
+        value = checked_in_lark(parameter.by_itself, param=param)
         return f"({opening} {value} {closing})"
     if texts_of.takes_any(schema, set()):
         return f'({opening} raw_text "\\n")'
@@ -75,9 +78,9 @@ class _Texts:
 
     root: dict[str, Any]
     param: str
+    budget: SchemaBudget
     found: dict[str, Any] = field(default_factory=dict)
     """By target of `$ref`."""
-    num_steps: int = 0
 
     def takes_any(self, schema: Any, seen: set[int]) -> bool:
         """`seen`: schemas that were asked before: each once, however often it is led to."""
@@ -112,6 +115,5 @@ class _Texts:
 
     def _target(self, schema: Any) -> Any:
         """One more is looked at. Raises InvalidRequest for too many."""
-        self.num_steps += 1
-        check_at_most(self.num_steps, MAX_EXCLUSION_STEPS, "or more alternatives", self.param)
+        self.budget.texts.take(1, self.param)
         return target_of(schema, self.root, self.found)

@@ -70,6 +70,7 @@ class PooledCalls:
             request = PooledRequest(
                 request_id=ids.internal,
                 prompts=read.prompts,
+                param=kind.inputs,
                 limits=limits,
                 tenant=received.tenant,
                 caller=caller,

@@ -36,7 +36,8 @@ def split_embed(model: ServedModel, raw: bytes) -> SplitBody:
             f"{num_inputs} embeddings have more than {MAX_VALUES} values; send fewer inputs",
             param="inputs",
         )
-    check_input_tokens(num_inputs, sum(len(each.tokens.ids) for each in message.inputs))
+    num_ids = sum(len(each.tokens.ids) for each in message.inputs)
+    check_input_tokens(num_inputs, num_ids, "inputs")
     rest = _rest(model, message)
     rest.dimensions = dimensions
     prompts = [_prompt(each, model) for each in message.inputs]

@@ -35,6 +35,11 @@ class RequestTrace(msgspec.Struct, eq=False):
         self.arrival = arrival
         self.answer = TracedAnswer(self.operation, self.model, arrival, sampling, num_prompt)
 
+    def routed(self, decision: Decision) -> None:
+        """The last counts, however it ends."""
+        if self.answer is not None:
+            self.answer.decision = decision
+
     def new_leg(self) -> bytes:
         """The span id of one way to workers."""
         return self.part.new_span_id()

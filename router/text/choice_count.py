@@ -1,7 +1,7 @@
 """How many tokens of one choice count: counted here, and asked for everywhere else.
 
-gave(n), before the source hands them on -> read -> taken back what a stop string leaves over
-                                                 -> stopped: enough of this choice
+sent -> gave(n), before the source hands them on -> read -> taken back what a stop string leaves
+                                                         -> stopped: enough of this choice
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 class ChoiceCount:
     """Made by whoever reads a choice; its source counts, its reader takes back and stops."""
 
-    __slots__ = ("_listener", "_num_tokens", "_stopped", "num_searched_tokens")
+    __slots__ = ("_listener", "_num_tokens", "_stopped", "is_sent", "num_searched_tokens")
 
     def __init__(self) -> None:
         self._num_tokens = 0
         self.num_searched_tokens = 0
         """Of a beam search, with its first choice: what all of its beams have got, told or not."""
         self._stopped = False
+        self.is_sent = False
+        """A worker has its request, or has had it."""
         self._listener: Callable[[], None] = lambda: None
 
     @property

@@ -89,10 +89,10 @@ def _reply(
             return _ids(ReadBody(b"", ()))
         return _ids(_done(desk, task, body))
     except SplitserveError as error:
-        return pack_refusal(error), b""
+        return pack_refusal(error, desk.num_chars), b""
     except MemoryError:
         large = RequestTooLarge("the request takes more memory than one may; shorten it")
-        return pack_refusal(large), b""
+        return pack_refusal(large, desk.num_chars), b""
     except RecursionError:
         return pack_refusal(InvalidRequest("the request is nested too deeply; flatten it")), b""
     except Exception as error:  # told to the router, which logs it

@@ -59,7 +59,7 @@ _MESSAGES: Final = {
 
 
 class TextDesk:
-    """Stateless but for the model. Any thread."""
+    """One call at a time, from any thread."""
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class TextDesk:
         longer than the body that they are made of, before they are encoded: of their characters."""
         self._on_more = on_more
         self._model = model
+        self.num_chars = 0
+        """Of the texts that were made of the last body and encoded, also where one was refused."""
         self._ignores_unknown = ignores_unknown
 
     def encode(self, prompt: Prompt, max_context_tokens: int) -> list[int]:
@@ -83,7 +85,7 @@ class TextDesk:
     def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
         """Every check that a small body meets, then its prompts as ids. Raises RequestTooLarge
         where the rest is large as well: it would be read once more, on the event loop."""
-        model = self._with_limit(max_context_tokens)
+        self.num_chars, model = 0, self._with_limit(max_context_tokens)
         split = self._split(model, door, body)
         if (num_bytes := len(split.rest) - split.num_limited_bytes) > LARGE_BODY_BYTES:
             raise RequestTooLarge(
@@ -94,11 +96,12 @@ class TextDesk:
             self._on_more(num_chars)
         prompts, num_tokens = list[TokenPrompt](), 0
         for prompt in split.prompts:
+            self.num_chars += num_chars_of_all((prompt,))
             prompts.append(_encoded(model, split, prompt))
             num_tokens += len(prompts[-1].token_ids)
             if door.is_pooled:
-                check_input_tokens(len(prompts), num_tokens)
-        return ReadBody(split.rest, tuple(prompts), split.ignored, num_chars)
+                check_input_tokens(len(prompts), num_tokens, door.inputs)
+        return ReadBody(split.rest, tuple(prompts), split.ignored, self.num_chars)
 
     def _with_limit(self, max_context_tokens: int) -> ServedModel:
         return replace(self._model, context_limit=lambda: max_context_tokens)

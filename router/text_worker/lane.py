@@ -26,7 +26,7 @@ from router.front.text_work import ReadBody
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.messages import Setup, Task, pack_task, size_of
 from router.text_worker.spare import SpareProcess
-from router.text_worker.text_process import TextProcess, TextProcessEnded
+from router.text_worker.text_process import TaskRefused, TextProcess, TextProcessEnded
 from router.text_worker.vital_signs import kill_when_silent
 from router.text_worker.waiting import Job, WaitingTasks
 
@@ -201,17 +201,21 @@ class TextLane:
             await self._arrived.wait()
 
     async def _serve(self, process: TextProcess, job: Job) -> None:
+        num_bytes = 0
         try:
             done = await process.ask(job.head, job.body)
-        except SplitserveError as error:
-            job.fail(error)
-        except TextProcessEnded as end:
-            job.fail(end.for_client())
-            raise
-        else:
-            self._waiting.took(job, done.num_chars)
+            num_bytes = done.num_chars
             if job.is_wanted:
                 job.done.set_result(done)
+        except TaskRefused as refused:
+            num_bytes = refused.num_chars
+            job.fail(refused.error)
+        except TextProcessEnded as end:
+            num_bytes = self._setup.limits.num_bytes(job.size_bytes) if end.is_by_limit else 0
+            job.fail(end.for_client())
+            raise
+        finally:
+            self._waiting.took(job, num_bytes)
 
 
 def _shutting_down() -> NotReady:

@@ -30,6 +30,10 @@ class TextLimits(msgspec.Struct, frozen=True):
         """Enough for every body that the front lets in."""
         return cls(BASE_MEMORY_BYTES + MEMORY_PER_BODY_BYTE * max_body_bytes)
 
+    def num_bytes(self, asked_bytes: int) -> int:
+        """That may be worked on before the time is over which `hold_cpu` allows."""
+        return self.cpu_s * BYTES_PER_CPU_S + asked_bytes
+
     def hold_memory(self) -> bool:
         """Once everything is loaded. A list or text over it is a MemoryError; where a library
         cannot raise one, the process ends.

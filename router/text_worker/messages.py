@@ -154,11 +154,13 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
     code: str
     message: str
     param: str | None
+    num_chars: int = 0
+    """See ReadBody."""
 
     @classmethod
-    def of(cls, error: SplitserveError) -> Refusal:
+    def of(cls, error: SplitserveError, num_chars: int = 0) -> Refusal:
         """As it travels."""
-        return cls(status_of(error).code, error.message, error.param)
+        return cls(status_of(error).code, error.message, error.param, num_chars)
 
     def error(self) -> SplitserveError:
         """As it was."""
@@ -190,14 +192,14 @@ def pack_task(task: Task, num_payload_bytes: int) -> bytes:
         ) from None
 
 
-def pack_refusal(error: SplitserveError) -> bytes:
-    """Whatever its words are."""
-    refusal = Refusal.of(error)
+def pack_refusal(error: SplitserveError, num_chars: int = 0) -> bytes:
+    """Whatever its words are. `num_chars`: see ReadBody."""
+    refusal = Refusal.of(error, num_chars)
     try:
         return pack(refusal)
     except ValueError:  # half a character, as a template may make it
         words = refusal.message.encode(errors="replace").decode()
-        return pack(Refusal(refusal.code, words, None))
+        return pack(Refusal(refusal.code, words, None, num_chars))
 
 
 def to_worker(head: bytes) -> Setup | Begin | Task:

@@ -88,15 +88,15 @@ class TextProcess:
             self._writer.write(begin)
 
     async def ask(self, head: bytes, body: bytes) -> ReadBody:
-        """What became of a task, packed in `head`. Raises what the work raises, and
-        TextProcessEnded, after which only `end` may be called."""
+        """What became of a task, packed in `head`. Raises TaskRefused with what the work raises,
+        and TextProcessEnded, after which only `end` may be called."""
         try:
             async with asyncio.timeout(TASK_TIMEOUT_S):
                 reply, payload = await self._exchange(head, body)
         except (OSError, EOFError, TimeoutError) as cause:
             raise TextProcessEnded(await self.end()) from cause
         if isinstance(reply, Refusal):
-            raise reply.error()
+            raise TaskRefused(reply.error(), reply.num_chars)
         assert isinstance(reply, Ids)
         return await _read_body(reply, payload)
 
@@ -173,12 +173,26 @@ class TextProcess:
         return reply, await self._reader.readexactly(num_payload_bytes)
 
 
+class TaskRefused(Exception):
+    """The work ended with `error`, over texts of so many characters: see ReadBody."""
+
+    def __init__(self, error: SplitserveError, num_chars: int) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.num_chars = num_chars
+
+
 class TextProcessEnded(Exception):
     """The process ended over a task; `exit_code` says by what."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"the text worker ended with {exit_code}")
         self.exit_code = exit_code
+
+    @property
+    def is_by_limit(self) -> bool:
+        """The task has passed one, of time or of memory."""
+        return self.exit_code in (-signal.SIGXCPU, -signal.SIGABRT)
 
     def for_client(self) -> SplitserveError:
         """The request did it where a limit was passed; else it was not to blame."""

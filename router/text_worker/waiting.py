@@ -122,8 +122,8 @@ class WaitingTasks:
         return job
 
     def took(self, job: Job, num_bytes: int) -> None:
-        """It was so much work, as is known now that it is done: what it was more than it was taken
-        for, the next of its address waits longer."""
+        """It was so much work, as is known now that it has ended, well or not: what it was
+        more than it was taken for, the next of its address waits longer."""
         more_s = (num_bytes - job.size_bytes) / AGEING_BYTES_PER_S
         address = job.caller.address
         if more_s > 0:

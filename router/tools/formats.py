@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -50,6 +51,15 @@ SectionReader = Callable[[PieceReader, CallTeller, Kinds], Steps[None]]
 """Reads from after a marker to the end of its calls. Raises Malformed."""
 
 
+class RawValues(enum.Enum):
+    """Whether values are raw text: then what a tool's schema says of one makes a number of it."""
+
+    NEVER = enum.auto()
+    OF_SOME = enum.auto()
+    """Some models write calls in this format with JSON, and others with raw text as values."""
+    ALWAYS = enum.auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
     """One family's. `name` is its word in `--tool-format`."""
@@ -62,10 +72,7 @@ class ToolFormat:
     section's reader."""
     inner: tuple[str, ...] = ()
     """What stands in a section, and may be a special token."""
-    types_values: bool = False
-    """Values are raw text, and what a tool's schema says of a parameter makes a number of one."""
-    may_type_values: bool = False
-    """Some models write calls in this format with JSON, and others with raw text as values."""
+    raw_values: RawValues = RawValues.NEVER
     short_ids: bool = False
     """Its template takes ids of nine letters and digits alone."""
 
@@ -193,14 +200,14 @@ HERMES = ToolFormat(
     sections={TOOL_CALL: _tool_call},
     bare={},
     inner=(TOOL_CALL_END,),
-    may_type_values=True,
+    raw_values=RawValues.OF_SOME,
 )
 QWEN3_CODER = ToolFormat(
     name="qwen3_coder",
     sections={TOOL_CALL: _tool_call, FUNCTION: _function},
     bare={},
     inner=(TOOL_CALL_END,),
-    types_values=True,
+    raw_values=RawValues.ALWAYS,
 )
 LLAMA3_JSON = ToolFormat(
     name="llama3_json", sections={PYTHON_TAG: _llama_json}, bare={"{": _llama_json}

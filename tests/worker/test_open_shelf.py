@@ -45,6 +45,9 @@ async def test_a_worker_is_ready_and_joins_while_the_storage_of_adapters_stands_
         await worker.ready()
         await router.until(lambda: router.beats)
         assert not (mount.is_set() or router.beats[-1].adapters)
+        assert router.beats[-1].num_unread_adapters == 1, "at least: nobody knows what lies there"
+        mount.set()
+        await router.until(lambda: router.beats[-1].num_unread_adapters == 0)
 
 
 async def test_a_worker_whose_folder_of_adapters_is_not_there_starts(tmp_path):

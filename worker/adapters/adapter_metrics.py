@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from worker.adapters.numbers import AdapterNumbers
 
-_EVENTS = ("read", "evicted", "withdrawn", "refused", "lost")
+_EVENTS = ("read", "evicted", "withdrawn", "refused", "unread", "lost")
 
 
 class AdapterMetrics(Collector):
@@ -43,7 +43,8 @@ class AdapterMetrics(Collector):
         events = CounterMetricFamily(
             "splitserve_worker_adapter_events",
             "What became of adapters: read into memory, evicted from it, withdrawn: offered by no "
-            "name any more, refused for their files, lost: files that could not be read again.",
+            "name any more, refused for their files, unread: tried in vain, to be "
+            "tried again, lost: files of one that was offered could not be read again.",
             labels=["event"],
         )
         for event in _EVENTS:

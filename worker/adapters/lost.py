@@ -30,6 +30,11 @@ class LostAdapters:
     def __contains__(self, name: str) -> bool:
         return name in self._lost
 
+    @property
+    def num(self) -> int:
+        """Of them."""
+        return len(self._lost)
+
     def note(self, name: str, path: str) -> None:
         """Its files are below the root at `path`. One that is known waits as long as it did."""
         self._lost.setdefault(name, _Lost(path))

@@ -23,6 +23,8 @@ class AdapterNumbers:
     """Versions that no name stood for any more, and that the engine was told to let go of."""
     refused: int = 0
     """Times that a folder's files were looked at and could not be used."""
+    unread: int = 0
+    """Times that they could not be read; they are tried again."""
     lost: int = 0
     """Versions that were offered and could not be read again."""
     folder_unread_s: float = 0.0

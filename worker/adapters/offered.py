@@ -147,9 +147,13 @@ class OfferedAdapters:
         self._count(lost=bool(lost))
         return lost
 
-    def refuse(self) -> None:
+    def note_refused(self) -> None:
         """Files were looked at, and could not be used."""
         self._count(refused=1)
+
+    def note_unread(self) -> None:
+        """Files could not be looked at, this time."""
+        self._count(unread=1)
 
     def _count(self, **events: int) -> None:
         """What there is now, and what has happened."""

@@ -89,6 +89,13 @@ class AdapterShelf:
         self._unread_since_s: float | None = None
         """The folder itself; None: the last look has read it."""
 
+    @property
+    def num_unread(self) -> int:
+        """That lie in the folder, or were ordered, and are to be read: for the first time, or again
+        after they could not be. One at least until it is known what lies there."""
+        num_left = self.num_to_read - self.num_read
+        return max(num_left + self._lost.num, int(self._seen is None))
+
     def numbers(self) -> AdapterNumbers:
         """Of now; from any thread."""
         since_s = self._unread_since_s
@@ -214,13 +221,13 @@ class AdapterShelf:
             except AdapterUnread as error:
                 if naming.holds:
                     self._lost.note(name, path)
-                self.offered.refuse()
+                self.offered.note_unread()
                 cause = error.message
                 _log.warning("an adapter was not read; it is tried again", name=name, cause=cause)
             except SplitserveError as error:
                 if path == name:
                     self._lost.forget(name, path)  # its folder is watched
-                self.offered.refuse()
+                self.offered.note_refused()
                 _log.warning("an adapter is not loaded", name=name, cause=error.message)
             except Exception:
                 _log.exception("an adapter cannot be looked at; the others can", name=name)
@@ -232,9 +239,8 @@ class AdapterShelf:
 
     async def _look_at(self, path: str) -> LookedAt:
         """Raises AdapterRefused and AdapterUnread."""
-        return await self._storage.ask(
-            path[:200], partial(_looked_at, self._root, path, self._config)
-        )
+        question = partial(_looked_at, self._root, path, self._config)
+        return await self._storage.ask(path[:200], question)
 
     def _is_news(self, name: str, digest: str) -> bool:
         """Of the folder of that name: other bytes than it had, which end an order about the name,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadCheckpoint
+from cluster.logs import get_logger
 from cluster.models.card import CheckpointFormat, ModelCard
 from cluster.models.fields import Fields
 from cluster.models.files.json_file import read_optional_json
@@ -19,7 +20,7 @@ from cluster.models.gguf.header import read_gguf_header
 from cluster.models.hf.card import MORE_TEMPLATES
 from cluster.models.hf.special_tokens import special_tokens_of
 from cluster.models.text.chat_template import JinjaChatTemplate
-from cluster.models.text.named_templates import DEFAULT, TOOL_USE, NamedTemplates
+from cluster.models.text.named_templates import DEFAULT, RAG, TOOL_USE, NamedTemplates
 
 _GGUF_SPECIAL = {
     "bos_token": "bos_token_id",
@@ -29,6 +30,7 @@ _GGUF_SPECIAL = {
 }
 _GGUF_TEMPLATE = "tokenizer.chat_template"
 CheckpointTemplate = JinjaChatTemplate | NamedTemplates
+_log = get_logger("model")
 
 
 def load_chat_template(card: ModelCard) -> CheckpointTemplate | None:
@@ -40,11 +42,21 @@ def load_chat_template(card: ModelCard) -> CheckpointTemplate | None:
     if not sources:
         return None
     where = str(card.metadata_path)
-    default = sources.get(DEFAULT) or next(iter(sources.values()))
+    default = sources[_default_of(sources, where)]
     template = JinjaChatTemplate(default, special, where=where)
     if sources.get(TOOL_USE, default) == default:
         return template
     return NamedTemplates(template, JinjaChatTemplate(sources[TOOL_USE], special, where=where))
+
+
+def _default_of(sources: Mapping[str, str], where: str) -> str:
+    """The name of the one that plain chats are rendered by: none that is for tools, where there is
+    another."""
+    if DEFAULT in sources:
+        return DEFAULT
+    name = min(sources, key=lambda each: each == TOOL_USE)
+    _log.warning("a checkpoint names no default chat template", checkpoint=where, taken=name)
+    return name
 
 
 def _of_gguf(card: ModelCard) -> tuple[dict[str, str], dict[str, str]]:
@@ -74,14 +86,15 @@ def _of_folder(card: ModelCard) -> dict[str, str]:
 
 
 def _stated(value: Any, folder: Path) -> dict[str, str]:
-    """Raises BadCheckpoint for what is neither a text nor a list of named ones."""
+    """By name, without those that want documents. Raises BadCheckpoint for what is neither a text
+    nor a list of named ones."""
     if isinstance(value, list):
         items = [item for item in value if isinstance(item, Mapping)]
         named = {item.get("name"): item.get("template") for item in items}
         return {
             name: source
             for name, source in named.items()
-            if isinstance(name, str) and isinstance(source, str)
+            if isinstance(name, str) and isinstance(source, str) and name != RAG
         }
     if value is not None and not isinstance(value, str):
         raise BadCheckpoint(f"{folder}: chat_template is not a text")

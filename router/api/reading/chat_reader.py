@@ -82,10 +82,7 @@ class ChatReader:
         parsing = self._parsing(request)
         form = called_form(request, self._model, parsing)
         in_thought = continues_thought(request, self._model)
-        tools = self._model.manners.tools
-        has_types = parsing is not None and tools is not None and tools.types_values
-        kinds = parsing.kinds if parsing is not None and has_types else {}
-        request.messages, request.tools = [], compact(request.tools, kinds)
+        request.messages, request.tools = [], compact(request.tools, parsing)
         # what is wrong beside the prompts is refused by name
         plan = self._plan(request, (), form, parsing, in_thought=in_thought)
         limited = (plan.wishes.prediction, form)  # by limits of their own

@@ -34,7 +34,7 @@ class EmbeddingsReader:
         """See PooledReader."""
         request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
         rest = self._rest(request)
-        check_input_tokens(len(request.input), _num_given(request.input))
+        check_input_tokens(len(request.input), _num_given(request.input), self.door.inputs)
         prompts = to_prompts(
             request.input,
             max_context_tokens=self._model.max_context_tokens,

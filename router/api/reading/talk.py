@@ -12,6 +12,7 @@ from router.api.reading.tools import as_given, check_model_calls, offered
 from router.front.generation_request import ToolTalk
 from router.front.served_model import ServedModel
 from router.tools.answer_parser import Parsing
+from router.tools.formats import RawValues
 from router.tools.thoughts import ThoughtFormat
 
 
@@ -53,7 +54,7 @@ def calls_once(request: ChatRequest, model: ServedModel) -> bool:
 def _types_values(model: ServedModel) -> bool:
     """What schemas of tools say of parameters may be asked for."""
     tools = model.manners.tools
-    return tools is not None and (tools.types_values or tools.may_type_values)
+    return tools is not None and tools.raw_values is not RawValues.NEVER
 
 
 def continues_thought(request: ChatRequest, model: ServedModel) -> bool:

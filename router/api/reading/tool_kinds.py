@@ -14,6 +14,8 @@ import msgspec
 from cluster.errors import InvalidRequest
 from router.api.reading.tool_schema import FunctionDefinition, ToolDefinition
 from router.grammar.json_schema import target_of
+from router.tools.answer_parser import Parsing
+from router.tools.formats import RawValues
 from router.tools.tagged_calls import Kinds
 
 MAX_KEPT_BYTES = 64 * 1024
@@ -28,11 +30,22 @@ def kinds_of(functions: list[FunctionDefinition]) -> Kinds:
     return {each.name: _Types(each.parameters or {}, budget).of_each() for each in functions}
 
 
-def compact(tools: list[ToolDefinition] | None, kinds: Kinds) -> list[ToolDefinition] | None:
-    """What is needed of them once the prompt is made: names, and of `kinds` those of parameters
-    that are not just texts."""
+def compact(
+    tools: list[ToolDefinition] | None, parsing: Parsing | None
+) -> list[ToolDefinition] | None:
+    """What is needed of them once the prompt is made, to parse the answer so: names, and kinds of
+    parameters that are not just texts. Where few models need these, none of those that are too
+    many."""
     if not tools:
         return tools
+    kept = _with_kinds(tools, {} if parsing is None else parsing.kinds)
+    form = None if parsing is None else parsing.tools
+    if form is None or form.raw_values is RawValues.ALWAYS or _num_bytes(kept) <= MAX_KEPT_BYTES:
+        return kept
+    return _with_kinds(tools, {})
+
+
+def _with_kinds(tools: list[ToolDefinition], kinds: Kinds) -> list[ToolDefinition]:
     names = [tool.function.name for tool in tools if tool.function is not None]
     return [
         ToolDefinition("function", FunctionDefinition(name, None, _schema_of(kinds.get(name))))
@@ -40,11 +53,15 @@ def compact(tools: list[ToolDefinition] | None, kinds: Kinds) -> list[ToolDefini
     ]
 
 
+def _num_bytes(tools: list[ToolDefinition]) -> int:
+    return len(msgspec.json.encode(tools))
+
+
 def kept_bytes(tools: list[ToolDefinition] | None) -> int:
     """That `compact` tools have as JSON. Raises InvalidRequest for too many."""
     if not tools:
         return 0
-    num_bytes = len(msgspec.json.encode(tools))
+    num_bytes = _num_bytes(tools)
     if num_bytes > MAX_KEPT_BYTES:
         raise InvalidRequest(
             f"tools has {num_bytes} bytes of names and of types other than string; allowed: "

@@ -20,6 +20,8 @@ from cluster.errors import DeadlineExceeded, NoWorker, QueueFull, RequestGivenUp
 from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role, WorkerKey, owner_of
 from cluster.membership.member import Member
+from cluster.models.pooling import Pooling, PoolingKind
+from cluster.process.background import cancel
 from cluster.sampling import SamplingParams
 from cluster.world import World
 from engine.contract.commands import Cancel, Submit
@@ -28,13 +30,24 @@ from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import ChoiceTokens, Completed, PoolWish, RoutedRequest, StreamEvent
 from router.fleet import fleet
+from router.front.generation_request import TokenPrompt
+from router.front.pipeline import CompletionPipeline
+from router.front.pooled_prompts import PooledPrompts, PooledRequest
 from router.pricing.route import RouteReason
+from router.tenants.account import Account
+from router.tenants.tenant import Tenant
+from router.text_worker.in_process import InProcessText
+from tests.kept_spans import KeptSpans
 from tests.prefill_worker.prefill_bench import PAIRING, Bench, running_prefill_worker
+from tests.router.dispatch.test_traced_requests import trace_in
 from tests.router.dispatch_bench import outcome, request, time_limits
 from tests.router.fake_decode_worker import FakeDecodeWorker, until
+from tests.router.front.test_spending import LIMITS, Ledger
+from tests.router.front_fakes import pooling_model
 from tests.router.planes import running_plane
 
 LAST = "last"
+EMBEDS = Pooling(kind=PoolingKind.LAST, generates=True, dimensions=())
 PROMPT = list(range(1, 10))
 
 
@@ -357,3 +370,52 @@ async def test_inputs_that_follow_one_wait_in_a_full_line_and_are_explained_by_i
         assert any("the first of 9 inputs" in each for each in decision.notes)
         assert plane.decisions.arrival_of("r-1") is None
         assert is_idle(plane) and outcome(plane, "ok") == 10
+
+
+async def test_inputs_that_only_waited_are_not_charged() -> None:
+    """Whatever ends them: here a client that leaves."""
+    model, ledger, num_inputs = pooling_model(EMBEDS), Ledger(), 8
+    async with fleet_of("a", max_running_requests=2) as (plane, poolers):
+        poolers[0].holds = True
+        pipeline = CompletionPipeline(model, plane.source, InProcessText(model))
+        prompts = PooledPrompts(model, pipeline)
+        asked = PooledRequest(
+            request_id="r",
+            tenant=Tenant("a", account=Account(LIMITS, ledger)),
+            prompts=[TokenPrompt(PROMPT) for _ in range(num_inputs)],
+            limits=time_limits(30.0),
+        )
+        run = asyncio.create_task(prompts.pooled(await prompts.prepare(asked)))
+        line = plane.lines.pooled
+        assert line is not None
+        await until(lambda: len(_asked(poolers[0])) + line.num_queued == num_inputs)
+        num_sent = len(_asked(poolers[0]))
+        assert 0 < num_sent < num_inputs
+        await cancel([run])
+        assert ledger.prompt_and_answer == (num_sent * len(PROMPT), 0)
+        poolers[0].holds = False
+        await until(lambda: is_idle(plane))
+
+
+async def test_the_trace_of_an_input_that_follows_and_fails_says_where_it_went() -> None:
+    kept = KeptSpans()
+    async with fleet_of("a") as (plane, poolers):
+        poolers[0].holds = True
+        follower = structs.replace(wanted("r-1"), follows="r-0", trace=trace_in(kept))
+        run = asyncio.create_task(collect(plane, follower))
+        await until(lambda: bool(_asked(poolers[0])))
+        await cancel([run])
+        poolers[0].holds = False
+        await until(lambda: is_idle(plane))
+    whole = kept.one("chat tiny")
+    assert whole.attributes["splitserve.decode_worker"] == "a"
+
+
+async def test_the_entry_of_several_inputs_ends_with_the_last_of_them() -> None:
+    async with fleet_of("a") as (plane, poolers):
+        await collect(plane, structs.replace(wanted("r-0"), num_inputs=2))
+        arrival = plane.decisions.arrival_of("r-0")
+        assert arrival is not None and arrival.course.ended_s is not None
+        before_s = arrival.course.ended_s
+        await collect(plane, structs.replace(wanted("r-1"), follows="r-0"))
+        assert arrival.course.ended_s > before_s

@@ -13,7 +13,7 @@ import pytest
 from cluster.errors import InvalidRequest
 from cluster.grammar import Grammar
 from cluster.models.text.grammars import compiled
-from router.grammar.limits import MAX_NODES
+from router.grammar.limits import MAX_SCHEMAS
 from router.tools.formats import FORMATS
 from tests.router.grammar import calling
 from tests.router.grammar.calling import FORCED, SCHEMAS, THOUGHTS, functions, grammars
@@ -240,7 +240,7 @@ def test_the_schemas_of_all_functions_together_keep_to_the_limit_of_a_grammar() 
 
 @pytest.mark.parametrize("family", sorted(FORMATS))
 def test_schemas_of_all_functions_are_within_the_limit_of_one(family: str) -> None:
-    half = {"properties": {f"p{i}": {"type": "integer"} for i in range(MAX_NODES // 2 - 1)}}
+    half = {"properties": {f"p{i}": {"type": "integer"} for i in range(MAX_SCHEMAS // 2 - 1)}}
     assert functions({"a": half, "b": half})
-    with pytest.raises(InvalidRequest, match=rf"tools\[2\] has {MAX_NODES + 1} schemas, with"):
+    with pytest.raises(InvalidRequest, match=rf"tools\[2\] has {MAX_SCHEMAS + 1} schemas, with"):
         grammars(family, schemas={"a": half, "b": half, "c": half})

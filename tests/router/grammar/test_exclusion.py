@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from cluster.errors import InvalidRequest
-from router.grammar.exclusion import Exclusions, StepBudget
+from router.grammar.exclusion import Exclusions
 from router.grammar.json_schema import checked_schema
-from router.grammar.limits import MAX_EXCLUSION_STEPS
+from router.grammar.limits import MAX_SCHEMA_STEPS
+from router.grammar.schema_budget import SchemaBudget
 from router.grammar.structural_tag import structural_tag_grammar
 
 
@@ -30,9 +31,9 @@ def recursive(num_alternatives: int, *, tag: str = "t") -> dict[str, Any]:
 
 
 def steps_of(schema: Any) -> int:
-    budget = StepBudget("schema")
+    budget = SchemaBudget("schema")
     checked_schema(schema, param="schema", budget=budget)
-    return budget.num_steps
+    return budget.comparisons.num
 
 
 def test_a_discriminator_behind_recursive_properties_is_found_at_once() -> None:
@@ -42,10 +43,10 @@ def test_a_discriminator_behind_recursive_properties_is_found_at_once() -> None:
 def test_recursive_schemas_that_nothing_tells_apart_are_given_up_soon() -> None:
     schema = recursive(2)
     del schema["oneOf"][1]["properties"]["t"]
-    budget = StepBudget("schema")
+    budget = SchemaBudget("schema")
     with pytest.raises(InvalidRequest, match="oneOf"):
         checked_schema(schema, param="schema", budget=budget)
-    assert budget.num_steps < 1000
+    assert budget.comparisons.num < 1000
 
 
 def test_32_alternatives_whose_last_property_tells_them_apart_are_followed() -> None:
@@ -58,7 +59,7 @@ def test_32_alternatives_whose_last_property_tells_them_apart_are_followed() -> 
         }
         for i in range(32)
     ]
-    assert steps_of({"oneOf": kinds}) < MAX_EXCLUSION_STEPS
+    assert steps_of({"oneOf": kinds}) < MAX_SCHEMA_STEPS
 
 
 def test_long_enums_are_compared_as_sets() -> None:
@@ -97,7 +98,7 @@ def test_schemas_of_one_structural_tag_share_the_steps() -> None:
     ],
 )
 def test_constants_are_compared_as_values(first: Any, second: Any, apart: bool) -> None:
-    exclusions = Exclusions(lambda schema: schema, StepBudget("schema"))
+    exclusions = Exclusions(lambda schema: schema, SchemaBudget("schema"))
     assert exclusions.exclude(first, second) is apart
     assert exclusions.exclude(second, first) is apart
 
@@ -108,5 +109,5 @@ def test_what_lies_too_deep_in_a_constant_tells_nothing() -> None:
             value = [value]
         return {"const": value}
 
-    exclusions = Exclusions(lambda schema: schema, StepBudget("schema"))
+    exclusions = Exclusions(lambda schema: schema, SchemaBudget("schema"))
     assert exclusions.exclude(deep(1), deep(2)) is False

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from cluster.errors import InvalidRequest
-from router.grammar.limits import MAX_NODES
+from router.grammar.limits import MAX_SCHEMAS
 from router.tools.answer_parser import Parsing
 from router.tools.formats import FORMATS
 from tests.router.grammar import calling
@@ -117,5 +117,5 @@ def test_references_into_each_other_cost_no_more_than_a_schema_may_have() -> Non
     for depth in range(45):
         refs[f"r{depth}"] = {"$ref": place}
         place += "/properties/a"
-    with pytest.raises(InvalidRequest, match=f"allowed: {MAX_NODES}"):
+    with pytest.raises(InvalidRequest, match=f"allowed: {MAX_SCHEMAS}"):
         grammars("gemma", schemas=of({"properties": {"s": inner, **refs}}))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from cluster.errors import InvalidRequest
+from cluster.errors import ContextTooLong, InvalidRequest
 from cluster.models.pooling import Pooling, PoolingKind
 from protos import inference_pb2
 from router.front.pooled_prompts import MAX_INPUT_TOKENS
@@ -18,7 +18,7 @@ from router.grpc_front import pooled_reading
 from router.text_worker import desk as desk_module
 from router.text_worker.child import _ids
 from router.text_worker.desk import TextDesk
-from router.text_worker.messages import LENGTHS, Ids, to_router
+from router.text_worker.messages import LENGTHS, Ids, Refusal, pack_refusal, to_router
 from router.text_worker.text_process import IDS_AT_ONCE, _read_body
 from tests.router.front_fakes import pooling_model
 
@@ -82,6 +82,19 @@ def test_texts_of_pairs_that_outgrow_their_body_are_told_before_they_are_encoded
     assert len(told) == 1
 
 
+def test_a_refusal_says_how_much_was_encoded_before_it() -> None:
+    desk = TextDesk(pooling_model(EMBEDS))
+    body = msgspec.json.encode({"input": ["hello", "h" * 2000, "hello"]})
+    with pytest.raises(ContextTooLong) as caught:
+        desk.read(Door.EMBEDDINGS, body, 10)
+    packed = pack_refusal(caught.value, desk.num_chars)
+    refusal = to_router(packed[LENGTHS.size :])
+    assert isinstance(refusal, Refusal) and refusal.num_chars == 2005
+    with pytest.raises(InvalidRequest):
+        desk.read(Door.EMBEDDINGS, b"{}", 10)
+    assert desk.num_chars == 0
+
+
 async def test_the_loop_rests_between_inputs_of_which_many_ids_become_lists() -> None:
     num_turns = 0
 
@@ -99,3 +112,24 @@ async def test_the_loop_rests_between_inputs_of_which_many_ids_become_lists() ->
     counting.cancel()
     assert [each.token_ids[-1] for each in read.prompts] == [IDS_AT_ONCE - 1] * num_prompts
     assert num_turns >= num_prompts // 2 - 1
+
+
+@pytest.mark.parametrize(
+    ("door", "body", "param"),
+    [
+        (Door.EMBEDDINGS, {"input": ["a"] * 3}, "input"),
+        (Door.SCORE, {"text_1": "a", "text_2": ["b"] * 3}, "text_2"),
+        (Door.RERANK, {"query": "a", "documents": ["b"] * 3}, "documents"),
+    ],
+)
+def test_too_many_tokens_are_said_of_the_field_that_has_the_texts(
+    door: Door, body: dict[str, object], param: str
+) -> None:
+    class Half:
+        def encode(self, text: str, *, add_special: bool) -> list[int]:
+            return [1] * HALF
+
+    desk = TextDesk(replace(pooling_model(EMBEDS), tokenizer=Half()))  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="the first 3 inputs have") as refused:
+        desk.read(door, msgspec.json.encode(body), CONTEXT_TOKENS)
+    assert refused.value.param == param

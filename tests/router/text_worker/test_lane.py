@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster.errors import InternalError, NotReady
+from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveError
 from cluster.grammar import Grammar, GrammarKind
 from cluster.models.card import ModelCard
-from router.front.text_work import Door
+from cluster.process.background import cancel
+from router.front.caller import Caller
+from router.front.text_work import Door, ReadBody
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.lane import LONGEST_ABSENCE_S, TextLane
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import ReadLarge, Setup, TryGrammar
 from router.text_worker.spare import SpareProcess
-from router.text_worker.text_process import TextProcess
+from router.text_worker.text_process import TaskRefused, TextProcess, TextProcessEnded
 from tests.engine.step.engine_scenario import VirtualClock
 from tests.router.memory import traced
 
@@ -100,3 +104,81 @@ async def test_texts_wait_for_a_process_that_does_not_come(
 async def _runs_in_vain(lane: TextLane) -> None:
     with pytest.raises(InternalError):
         await lane.run()
+
+
+class _Failing:
+    """A TextProcess whose tasks all end in the same way."""
+
+    has_ended = False
+
+    def __init__(self, asked: list[bytes], outcome: Exception) -> None:
+        self.pid = os.getpid()
+        self._asked = asked
+        self._outcome = outcome
+
+    async def begin(self, niceness: int, *, with_grammars: bool = False) -> None: ...
+
+    async def ask(self, head: bytes, body: bytes) -> ReadBody:
+        self._asked.append(body[:1])
+        raise self._outcome
+
+    async def wait_for_end(self) -> int:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing sets it")
+
+    def kill(self) -> None:
+        raise AssertionError("it is no process")
+
+    async def end(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        TaskRefused(InvalidRequest("too many tokens"), 200_000),
+        TextProcessEnded(-signal.SIGXCPU),
+        TextProcessEnded(-signal.SIGABRT),
+    ],
+)
+async def test_work_that_ends_in_a_refusal_counts_as_what_it_was(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch, outcome: Exception
+) -> None:
+    """Another address's body of 50 kB, due after 49 s, goes before the next of 1 kB."""
+    asked = await _order_of_asking(card, monkeypatch, outcome)
+    assert asked == [b"a", b"z", b"b"]
+
+
+async def test_a_task_whose_process_was_lost_counts_as_its_body(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = await _order_of_asking(card, monkeypatch, TextProcessEnded(-signal.SIGKILL))
+    assert asked == [b"a", b"b", b"z"]
+
+
+async def _order_of_asking(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch, outcome: Exception
+) -> list[bytes]:
+    """Of two bodies of 1 kB from one address and one of 50 kB from another."""
+    asked: list[bytes] = []
+
+    async def start(setup: Setup) -> _Failing:
+        return _Failing(asked, outcome)
+
+    monkeypatch.setattr(TextProcess, "start", start)
+    setup = Setup(card, "tiny", TextLimits.for_bodies_of(8 << 20))
+    metrics, spare = TextMetrics(CollectorRegistry()), SpareProcess(setup)
+    lane = TextLane(setup, "bodies", metrics, spare=spare, clock=VirtualClock())
+    often, other = Caller("often", "1"), Caller("other", "1")
+    bodies = {b"a" * 1000: often, b"b" * 1000: often, b"z" * 50_000: other}
+    calls = [
+        asyncio.ensure_future(lane.call(ReadLarge(Door.GRPC, 100), body, caller=caller))
+        for body, caller in bodies.items()
+    ]
+    await asyncio.sleep(0)
+    running = asyncio.ensure_future(lane.run())
+    for call in calls:
+        with pytest.raises(SplitserveError):
+            await call
+    await cancel([running])
+    return asked

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+import worker.adapters.shelf as worker_shelf
+from cluster.errors import AdapterUnread
 from engine.contract.adapters import AdapterNews
 from engine.contract.messages import Frame
 from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
-from tests.worker.adapters.test_shelf import PlayedWorker
+from tests.worker.adapters.test_shelf import FailingStorage, PlayedWorker
 from worker.adapters.adapter_metrics import AdapterMetrics
 
 
@@ -33,7 +35,7 @@ class Page:
 
     @property
     def events(self) -> dict[str, float | None]:
-        names = ("read", "evicted", "withdrawn", "refused", "lost")
+        names = ("read", "evicted", "withdrawn", "refused", "unread", "lost")
         found = {name: self.value("_events_total", event=name) for name in names}
         return {name: count for name, count in found.items() if count}
 
@@ -104,3 +106,14 @@ async def test_a_folder_that_cannot_be_read_is_shown_with_how_long(
     away.rename(tmp_path)
     await page.worker.shelf.look()
     assert page.value("_folder_unread_seconds") == 0.0
+
+
+async def test_files_that_cannot_be_read_this_time_are_not_refused(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "far", CONFIG, seed=2)
+    storage = FailingStorage(AdapterUnread("stale handle"))
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    await page.worker.look_twice()
+    await page.worker.look_twice()
+    assert page.events == {"read": 1, "unread": 2}

@@ -288,6 +288,27 @@ async def test_one_that_is_unloaded_before_the_first_look_stays_so(tmp_path: Pat
     assert played.offered == {}
 
 
+async def test_those_still_to_be_read_are_counted_and_may_be_unloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "three", "two"):
+        save_adapter(tmp_path / name, CONFIG)
+    played, counted = PlayedWorker(tmp_path), list[int]()
+
+    def read(root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+        counted.append(played.shelf.num_unread)
+        return read_adapter(root, folder, config)
+
+    monkeypatch.setattr(worker_shelf, "read_adapter", read)
+    looking = asyncio.create_task(played.shelf.look())
+    while not counted:
+        await asyncio.sleep(0.001)
+    assert not played.shelf.unload("two")  # its turn comes before the last is read
+    await looking
+    assert counted == [3, 2] and sorted(played.offered) == ["one", "three"]
+    assert played.shelf.num_unread == 0
+
+
 async def test_files_that_are_refused_leave_everything_as_it_was(
     worker: PlayedWorker, tmp_path: Path
 ) -> None:
@@ -561,13 +582,16 @@ async def test_one_whose_first_reading_fails_for_a_passing_cause_is_tried_again(
     storage = FailingStorage(failure)
     monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
     played = PlayedWorker(tmp_path)
+    assert played.shelf.num_unread == 1, "it is not known what lies there"
     for num_read, num_looks in enumerate((1, 1, 2, 4, 8), start=1):
         for _ in range(num_looks):
             await played.shelf.look()
         assert (storage.num_read, played.offered) == (num_read, {})
+    assert played.shelf.num_unread == 1
     storage.failure = None
     for _ in range(2 * MAX_LOOKS):
         await played.shelf.look()
+    assert played.shelf.num_unread == 0
     assert (storage.num_read, list(played.offered)) == (6, ["one"])
 
 

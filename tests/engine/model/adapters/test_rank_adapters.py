@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -153,7 +153,7 @@ def test_what_is_wrong_at_one_rank_is_refused_for_good_at_all(bench: Bench) -> N
 
 
 def test_what_is_wrong_here_is_told_to_others_as_such(bench: Bench) -> None:
-    bench.word = replace(bench.word, folder=str(bench.root / "nowhere"))
+    bench.word = msgspec.structs.replace(bench.word, folder=str(bench.root / "nowhere"))
     bench.stage()
     assert bench.settled() is Staged.REFUSED
     assert isinstance(bench.rank.failure, AdapterRefused)

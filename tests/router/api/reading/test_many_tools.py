@@ -49,10 +49,11 @@ def test_eighty_tools_of_ten_parameters_are_read(name: str, kind: dict[str, Any]
     assert isinstance(shape, ParsedChatShape)
 
 
-def test_a_coder_knows_types_of_a_large_body_as_of_a_small_one() -> None:
+@pytest.mark.parametrize("name", ["hermes", "qwen3_coder"])
+def test_types_of_a_large_body_are_known_as_those_of_a_small_one(name: str) -> None:
     kinds = {"type": ["string", "null"]}
     wanted = {"parameter_number_0": frozenset({"string", "null"})}
-    model = tool_model("qwen3_coder")
+    model = tool_model(name)
     large = body(kinds, 1, 1, user="x")
     rest = msgspec.json.decode(ChatReader(model).split(large).rest)["request"]
     for each in (large, msgspec.json.encode(rest)):
