@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cluster.errors import InvalidRequest
 from cluster.models.pooling import Pooling, PoolingKind
 from router.front.generation_request import Prompt, TextPrompt
-from router.front.pooled_prompts import MAX_INPUTS, no_pooling
+from router.front.pooling_checks import MAX_INPUTS, no_pooling
 from router.front.served_model import ServedModel
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"

@@ -6,8 +6,7 @@ What a key may have is reserved for all of them before the first is sent; what w
 is charged. Each is a request of its own to the dispatcher: it waits, is counted, traced and tried
 again as all are; but the others follow the first, and meet no full line, for a client that comes
 again would find the middle no further off. The first that fails ends the others; so does a client
-that leaves. All are of one version of their adapter: see
-one_version.py.
+that leaves. All are of one version of their adapter: see one_version.py.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from dataclasses import dataclass
 import msgspec
 
 from cluster.adapter import Adapter
-from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveError
+from cluster.errors import InternalError, NotReady, SplitserveError
 from cluster.generation import Usage
-from cluster.models.pooling import Pooling
 from cluster.process.background import cancel
-from cluster.sampling import SamplingParams, in_words
+from cluster.sampling import SamplingParams
 from router.dispatch.stream import ChoiceTokens, Completed, PoolWish, RoutedRequest
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import NOBODY, Caller
 from router.front.generation_request import Prompt
 from router.front.one_version import MAX_RUNS, again, never_one, outdated
 from router.front.pipeline import CompletionPipeline
+from router.front.pooling_checks import check_input_tokens, check_pooled
 from router.front.prepared_generation import PreparedGeneration
 from router.front.refusals import internal_error
 from router.front.request_log import RequestLog
@@ -40,10 +39,6 @@ from router.tenants.tenant import ANYBODY, Tenant, combined_salt
 from router.text.choice_count import ChoiceCount, new_counts
 from router.text.stop_strings import StopStrings
 
-MAX_INPUTS = 2048
-"""Of one request: OpenAI's."""
-MAX_INPUT_TOKENS = 300_000
-"""Of all of them together: OpenAI's. SmolLM2 computes 8,000 a second on two cores."""
 MAX_AT_ONCE = 16
 """Of one request, at the dispatcher: enough for a step of every worker of a small pool, while
 others find places in its line."""
@@ -99,7 +94,7 @@ class PooledPrompts:
 
     async def prepare(self, request: PooledRequest) -> list[PreparedGeneration]:
         """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
-        pooling = self._checked(request)
+        pooling = check_pooled(self._model, len(request.prompts), request.dimensions, request.param)
         adapter = self._pipeline.adapter_of(request.tenant, request.adapter, is_pooled=True)
         prepared: list[PreparedGeneration] = []
         num_tokens = 0
@@ -169,19 +164,6 @@ class PooledPrompts:
         finally:
             await cancel(runs)
 
-    def _checked(self, request: PooledRequest) -> Pooling:
-        pooling, dimensions = self._model.pooling, request.dimensions
-        if pooling is None:
-            raise no_pooling(self._model)
-        if not 1 <= len(request.prompts) <= MAX_INPUTS:
-            raise InvalidRequest(
-                f"{request.param} has {len(request.prompts)} inputs; allowed: 1 to {MAX_INPUTS}",
-                param=request.param,
-            )
-        if dimensions is not None:
-            check_dimensions(dimensions, pooling, self._model)
-        return pooling
-
     async def _run_each(
         self,
         waiting: Iterator[tuple[int, RoutedRequest]],
@@ -229,54 +211,6 @@ def _together(values: Sequence[PooledValues]) -> Usage:
         completion_tokens=0,
         cached_tokens=sum(each.usage.cached_tokens for each in values),
     )
-
-
-def check_input_tokens(num_inputs: int, num_tokens: int, param: str) -> None:
-    """Raises InvalidRequest, naming `param`, where the first inputs of a request have too many
-    together."""
-    if num_tokens > MAX_INPUT_TOKENS:
-        raise InvalidRequest(
-            f"the first {num_inputs} inputs have {num_tokens} tokens; allowed: "
-            f"{MAX_INPUT_TOKENS} over all inputs of a request: send fewer at once",
-            param=param,
-        )
-
-
-def no_pooling(model: ServedModel) -> InvalidRequest:
-    """For a model of text."""
-    return InvalidRequest(
-        f"{model.name} makes text, and neither embeddings nor scores; its operator may say how "
-        "prompts are pooled (--pooling)",
-        param="model",
-    )
-
-
-def check_embeds(model: ServedModel, dimensions: int | None) -> None:
-    """Raises InvalidRequest for a model that makes no embeddings, or none of so many values."""
-    if model.pooling is None:
-        raise no_pooling(model)
-    if not model.pooling.is_embedding:
-        raise InvalidRequest(
-            f"{model.name} scores pairs of texts; see /v1/score and /v1/rerank", param="model"
-        )
-    if dimensions is not None:
-        check_dimensions(dimensions, model.pooling, model)
-
-
-def check_dimensions(dimensions: int, pooling: Pooling, model: ServedModel) -> None:
-    """Raises InvalidRequest with what is allowed."""
-    if not pooling.is_embedding or pooling.dimensions is None:
-        raise InvalidRequest(
-            f"dimensions is {in_words(dimensions)}; {model.name} was not trained to have its "
-            "embeddings cut (its operator may say otherwise: --matryoshka)",
-            param="dimensions",
-        )
-    allowed = pooling.dimensions
-    if not 1 <= dimensions <= model.hidden_size or (allowed and dimensions not in allowed):
-        words = ", ".join(map(str, allowed[:32])) or f"1 to {model.hidden_size}"
-        raise InvalidRequest(
-            f"dimensions is {in_words(dimensions)}; allowed: {words}", param="dimensions"
-        )
 
 
 def _prepared(

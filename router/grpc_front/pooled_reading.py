@@ -11,8 +11,8 @@ from cluster.errors import InvalidRequest
 from protos import inference_pb2
 from router.front.generation_request import Prompt, TextPrompt, TokenPrompt
 from router.front.pairs import prompts_of_pairs
-from router.front.pooled_prompts import MAX_INPUTS, check_embeds, check_input_tokens
 from router.front.pooled_rest import PooledRest
+from router.front.pooling_checks import MAX_INPUTS, check_embeds, check_input_tokens
 from router.front.prompt_encoding import check_num_tokens
 from router.front.served_model import ServedModel
 from router.front.text_work import SplitBody

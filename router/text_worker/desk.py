@@ -18,7 +18,7 @@ from router.api.reading.score_reader import RerankReader, ScoreReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.pairs import num_chars_of_all
-from router.front.pooled_prompts import check_input_tokens
+from router.front.pooling_checks import check_input_tokens
 from router.front.prompt_encoding import encode_prompt
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody

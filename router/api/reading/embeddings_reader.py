@@ -8,8 +8,8 @@ from cluster.errors import InvalidRequest
 from router.api.reading.decode import decode_known
 from router.api.reading.pooling_schema import EmbeddingsRequest
 from router.api.reading.prompts import to_prompts
-from router.front.pooled_prompts import MAX_INPUTS, check_embeds, check_input_tokens
 from router.front.pooled_rest import PooledRest
+from router.front.pooling_checks import MAX_INPUTS, check_embeds, check_input_tokens
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
 

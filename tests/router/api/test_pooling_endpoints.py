@@ -18,7 +18,8 @@ from cluster.errors import OutOfBlocks, WorkerLost
 from cluster.models.pooling import Pooling, PoolingKind
 from router.dispatch.stream import RoutedRequest
 from router.front.pairs import INSTRUCTION
-from router.front.pooled_prompts import MAX_AT_ONCE, MAX_INPUT_TOKENS, MAX_INPUTS
+from router.front.pooled_prompts import MAX_AT_ONCE
+from router.front.pooling_checks import MAX_INPUT_TOKENS, MAX_INPUTS
 from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
@@ -170,7 +171,7 @@ async def test_what_is_wrong_is_named_before_any_work(front, body, param):
 
 
 async def test_more_tokens_than_a_request_may_have_are_refused_before_any_work(front, monkeypatch):
-    monkeypatch.setattr("router.front.pooled_prompts.MAX_INPUT_TOKENS", 100)
+    monkeypatch.setattr("router.front.pooling_checks.MAX_INPUT_TOKENS", 100)
     answer = await post(front, "embeddings", {"input": ["x" * 40] * 3})
     assert answer.status_code == 400 and "120 tokens" in answer.json()["error"]["message"]
     assert front.source.requests == [] and MAX_INPUT_TOKENS > 100

@@ -14,7 +14,7 @@ from cluster.errors import WorkerLost
 from cluster.models.pooling import Pooling, PoolingKind
 from protos import inference_pb2
 from router.dispatch.stream import RoutedRequest
-from router.front.pooled_prompts import MAX_INPUTS
+from router.front.pooling_checks import MAX_INPUTS
 from router.front.text_work import LARGE_BODY_BYTES
 from tests.router.front_fakes import MODEL, fails, hangs, pooling_model, pools, until
 from tests.router.grpc_front.test_grpc_inference import GrpcFront, running_grpc

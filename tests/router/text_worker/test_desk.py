@@ -12,7 +12,7 @@ import pytest
 from cluster.errors import ContextTooLong, InvalidRequest
 from cluster.models.pooling import Pooling, PoolingKind
 from protos import inference_pb2
-from router.front.pooled_prompts import MAX_INPUT_TOKENS
+from router.front.pooling_checks import MAX_INPUT_TOKENS
 from router.front.text_work import Door
 from router.grpc_front import pooled_reading
 from router.text_worker import desk as desk_module
