@@ -9,9 +9,10 @@ import torch
 
 from kernels.cpu.mask_logits import mask_logits as cpu_mask
 from kernels.reference.mask_logits import mask_logits as reference_mask
+from kernels.token_mask import TokenMask
 
 
-def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[TokenMask]) -> None:
     """In place; masks are on the host."""
     if logits.is_cpu:
         cpu_mask(logits, rows, masks)

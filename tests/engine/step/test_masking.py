@@ -12,7 +12,7 @@ from engine.contract.commands import Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.step.mask_rows import STUCK_S, MaskVigil
-from engine.step.mask_waits import MaskWaits
+from engine.step.mask_waits import ForcedShare, MaskWaits
 from engine.step.step_health import EngineBroken
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import request
@@ -153,7 +153,7 @@ def test_a_sequence_is_held_until_a_walk_that_nobody_waits_for_has_ended() -> No
 def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
     has_spare_cores: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Elsewhere one mask of each step tells when they are no longer rare."""
+    """Elsewhere one mask of each fourth step tells when they are no longer rare."""
     engine, forces = forcing_engine(), list[bool]()
     masking = engine.masking
     masking.has_spare_cores, masking._forced.value = has_spare_cores, 0.0
@@ -174,6 +174,18 @@ def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
     assert [done.tokens for done in found] == [done.tokens for done in expected]
     assert forces[:4] == [has_spare_cores] * 4
     assert any(forces) and masking._forced.value > 0.0
+
+
+def test_a_mask_that_stands_for_several_counts_as_they_would() -> None:
+    each, sampled = ForcedShare(), ForcedShare()
+    num_sampled = 0
+    for _ in range(400):
+        each.note(is_forced=False)
+        if sampled.is_sampled():
+            sampled.note_sampled(None)
+            num_sampled += 1
+    assert sampled.value == pytest.approx(each.value) and 0.0 < each.value < 0.02
+    assert num_sampled == 400 // ForcedShare.SAMPLED_EACH
 
 
 def test_nobody_waits_where_no_request_has_a_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
