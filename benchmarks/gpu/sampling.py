@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.gpu.timing import GpuFloor, Work, gpu_row, num_copies, seconds_per_work
 from benchmarks.report import Row
-from kernels.reference.mask_logits import num_words
 from kernels.reference.sample import Draws
+from kernels.token_mask import num_words
 from kernels.triton.block_copy import block_copy
 from kernels.triton.block_digest import block_digest
 from kernels.triton.mask_logits import ban

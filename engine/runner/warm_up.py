@@ -23,7 +23,7 @@ from engine.runner.model_runner import LaunchingRunner, ModelRunner
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
 from kernels.dispatch.mask_logits import mask_logits
-from kernels.reference.mask_logits import num_words
+from kernels.token_mask import TokenMask, num_words
 from kernels.triton.expert_tiles import pair_counts
 
 
@@ -182,7 +182,7 @@ def _sample(runner: ModelRunner, limits: WarmUpLimits) -> None:
     if limits.max_drawn_rows > limits.max_num_seqs:
         _sample_many(logits, limits, ways)
     none_may_come = torch.zeros(num_words(logits.shape[1]), dtype=torch.int32)
-    mask_logits(logits, [0], [none_may_come])
+    mask_logits(logits, [0], [TokenMask(none_may_come)])
 
 
 def _sample_many(

@@ -21,6 +21,7 @@ import torch
 
 from cluster.sampling import SamplingParams
 from engine.sampling.seen_tokens import SeenTokens
+from kernels.token_mask import TokenMask
 
 
 class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -39,9 +40,8 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Those that are guessed, all of them: the row is drawn as if they were known."""
     seen: SeenTokens | None = None
     """Counts of `token_ids` that their sequence keeps; None: they are counted for this row."""
-    allowed: torch.Tensor | None = None
-    """Tokens that may come, int32 words on the host (kernels/reference/mask_logits.py); None: any.
-    The same for all choices that share a row."""
+    allowed: TokenMask | None = None
+    """Tokens that may come; None: any. The same for all choices that share a row."""
 
     @property
     def position(self) -> int:

@@ -6,13 +6,10 @@ a guess                  goes on from there, if it begins with them and its next
 
 from __future__ import annotations
 
-import torch
-
 from engine.contract.draft_numbers import DrafterKind
 from engine.sampling.grammars.constraint import GrammarOutlook
 from engine.step.drafting.draft import Draft
 from engine.step.requests.sequence import Sequence
-from kernels.reference.mask_logits import WORD_BITS
 
 
 def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft | None:
@@ -25,7 +22,7 @@ def held_to_grammar(guess: Draft | None, sequence: Sequence, most: int) -> Draft
     num = len(forced)
     if guess is not None and num < len(masks) and guess.token_ids[:num] == forced:
         token_ids = guess.token_ids[num:]
-        if token_ids and allows(masks[num], token_ids[0]):
+        if token_ids and masks[num].allows(token_ids[0]):
             return _behind(forced, guess)
     if not forced:
         return None
@@ -43,11 +40,6 @@ def outlook_for_drafts(sequence: Sequence) -> GrammarOutlook | None:
     if constraint.error is not None or outlook is None or not outlook.reaches(known):
         return None
     return outlook
-
-
-def allows(mask: torch.Tensor, token_id: int) -> bool:
-    """Whether the mask has that token's bit; int32 [num_words]."""
-    return bool((int(mask[token_id // WORD_BITS]) >> (token_id % WORD_BITS)) & 1)
 
 
 def _behind(forced: list[int], guess: Draft) -> Draft:

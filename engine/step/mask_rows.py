@@ -25,8 +25,10 @@ def row_of(request: Request, sequence: Sequence, *, is_drafted: bool) -> MaskedR
     new = sequence.token_ids[sequence.num_prompt + constraint.num_known :]
     constraint.is_watched |= len(new) > MAX_AT_ONCE
     is_drafted &= constraint.may_draft and sequence.life.state is SequenceState.DECODING
+    if not is_drafted:
+        return MaskedRow(constraint, new)
     most = request.params.max_tokens - sequence.num_generated - 1
-    return MaskedRow(constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most) if is_drafted else 0)
+    return MaskedRow(constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most))
 
 
 def _constraint_of(request: Request, sequence: Sequence) -> Constraint:

@@ -18,11 +18,10 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import suppress
 
 import structlog
-import torch
 
 from cluster.deadline import Clock
 from cluster.errors import SplitserveError
-from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.masked_row import MaskedRow, any_done
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.step.batch.step_work import Span
 from engine.step.mask_rows import is_masked, row_of
@@ -32,6 +31,7 @@ from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
+from kernels.token_mask import TokenMask
 
 _LOG = structlog.get_logger()
 _NOBODY: frozenset[Sequence] = frozenset()
@@ -86,9 +86,7 @@ class Masking:
         going = [
             (request, sequence)
             for request, sequence in self._table.running()
-            if request.grammar is not None
-            and sequence.life.state is SequenceState.DECODING
-            and is_masked(request)
+            if is_masked(request) and sequence.life.state is SequenceState.DECODING
         ]
         self._look(going)
         self._looked_at = {sequence for _, sequence in going}
@@ -141,9 +139,9 @@ class Masking:
             return _NOBODY
         return {*waiting, *(s for s, row in self._drafted.items() if walk_has_failed(s, row))}
 
-    def allowed(self, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
-        """int32 words, a bit for each token that may come behind so many of a draft; of a sequence
-        with a grammar that was not late. None: the draft has ended the answer before."""
+    def allowed(self, sequence: Sequence, place: int = 0) -> TokenMask | None:
+        """Which tokens may come behind so many of a draft; of a sequence with a grammar that was
+        not late. None: the draft has ended the answer before."""
         constraint = sequence.constraint
         assert constraint is not None, "who has a grammar is looked at"
         outlook = constraint.outlook
@@ -197,7 +195,9 @@ class Masking:
             self._under_way[sequence] = row
             if row.constraint.is_watched:
                 self._missed.add(sequence)  # no step waits for it
-        if not forces and fresh[0][1].life.state is SequenceState.DECODING:
+        is_asked = self._looks_for_forced and not forces
+        is_asked = is_asked and fresh[0][1].life.state is SequenceState.DECODING
+        if is_asked and self._forced.is_sampled():
             self._sample = rows[0]
         self._begin(rows)
 
@@ -229,8 +229,7 @@ class Masking:
         ]
 
     def _wait(self, sequences: Iterable[Sequence], most_s: float) -> None:
-        """For all of these together, but those that are watched, from what is left of the step's
-        time."""
+        """For all of these together but those that are watched, out of the step's time."""
         began_s, left_s = self._clock(), most_s
         for job in self._jobs_of(sequences, watched=False):
             with suppress(TimeoutError, CancelledError):
@@ -257,6 +256,9 @@ class Masking:
     def _collect(self) -> None:
         """What is done of those under way. Raises EngineBroken for a mask that never ends."""
         if not self._under_way:
+            return
+        if not any_done(self._under_way.values()):
+            self._vigil.check(self._under_way.values())
             return
         last, is_done, cause = None, False, None
         under_way, again = dict[Sequence, MaskedRow](), list[MaskedRow]()
@@ -290,5 +292,5 @@ class Masking:
             row.constraint.outlook = row.outlook()
             if row.most_forced:
                 self._forced.note(is_forced=bool(row.forced))
-            elif row is self._sample and self._looks_for_forced:
-                self._forced.note(is_forced=only_token(row.masks[0].numpy()) is not None)
+            elif row is self._sample:
+                self._forced.note_sampled(only_token(row.masks[0].words.numpy()))

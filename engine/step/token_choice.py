@@ -30,6 +30,7 @@ from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
 from engine.step.step_health import is_device_error
 from engine.step.telling.frame_writer import FrameWriter
+from kernels.token_mask import TokenMask
 
 _LOG = structlog.get_logger()
 
@@ -152,7 +153,7 @@ class TokenChoice:
             self._writer.fail(request, failure)
         return request.is_over
 
-    def allowed(self, request: Request, sequence: Sequence, place: int = 0) -> torch.Tensor | None:
+    def allowed(self, request: Request, sequence: Sequence, place: int = 0) -> TokenMask | None:
         """What the grammar of a request that is not lost lets come behind so many tokens of its
         draft; None: any token."""
         return None if request.grammar is None else self._masking.allowed(sequence, place)

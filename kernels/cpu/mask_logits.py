@@ -14,9 +14,10 @@ from kernels.cpu.native_library import native_library
 from kernels.cpu.team import TEAM
 from kernels.reference.mask_logits import check_masks
 from kernels.reference.mask_logits import mask_logits as reference_mask
+from kernels.token_mask import TokenMask
 
 
-def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[TokenMask]) -> None:
     """See the reference."""
     library = native_library() if logits.stride(-1) == 1 else None
     if library is None or not rows:
@@ -25,7 +26,7 @@ def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch
     check_masks(logits, rows, masks)
     num_rows = len(rows)
     wanted = (ctypes.c_int64 * num_rows)(*rows)
-    places = (ctypes.c_void_p * num_rows)(*[mask.data_ptr() for mask in masks])
+    places = (ctypes.c_void_p * num_rows)(*[mask.address for mask in masks])
     library.splitserve_mask_logits(
         logits.data_ptr(),
         logits.stride(0),

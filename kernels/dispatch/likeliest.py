@@ -17,8 +17,9 @@ from kernels.cpu.team import TEAM
 from kernels.reference.mask_logits import check_words
 from kernels.reference.mask_logits import mask_logits as reference_mask
 from kernels.reference.row_argmax import row_argmax as reference_argmax
+from kernels.token_mask import TokenMask
 
-Masks = Sequence[torch.Tensor | None]
+Masks = Sequence[TokenMask | None]
 
 
 def likeliest(
@@ -26,7 +27,7 @@ def likeliest(
 ) -> list[int | None]:
     """logits float32 [num_logits, vocab_size] -> for each of `rows` the first of its maxima.
 
-    `masks`: for each of `rows` the tokens that count (kernels/reference/mask_logits.py), or None.
+    `masks`: for each of `rows` the tokens that count, or None.
     None: the row's maximum is not finite. Raises IndexError for a row that is not there,
     ValueError for masks that are not as many or as long as they have to be.
     """
@@ -51,7 +52,7 @@ def _natively(
     num_rows = len(rows)
     places = None
     if masks is not None:
-        addresses = [None if mask is None else mask.data_ptr() for mask in masks]
+        addresses = [None if mask is None else mask.address for mask in masks]
         places = (ctypes.c_void_p * num_rows)(*addresses)
     wanted = (ctypes.c_int64 * num_rows)(*rows)
     values, ids = (ctypes.c_float * num_rows)(), (ctypes.c_int64 * num_rows)()

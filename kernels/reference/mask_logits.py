@@ -7,15 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from kernels.door import require, require_dtype
+from kernels.token_mask import TokenMask, num_words
 
-WORD_BITS = 32
 _ROWS_AT_ONCE = 8
 """Of a vocabulary of 152k: 7 MB beside the logits, out of a plan's headroom."""
 
 
-def check_masks(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
-    """The door: logits float32 [num_logits, vocab_size]; for each of `rows` a mask, int32
-    [num_words] on the host."""
+def check_masks(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[TokenMask]) -> None:
+    """The door: logits float32 [num_logits, vocab_size]; for each of `rows` a mask."""
     require_dtype("logits", logits, torch.float32)
     require(len(rows) == len(masks), f"{len(rows)} rows and {len(masks)} masks; needed: as many")
     require(
@@ -25,35 +24,23 @@ def check_masks(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch
     check_words(masks, logits.shape[1])
 
 
-def check_words(masks: Sequence[torch.Tensor | None], vocab_size: int) -> None:
-    """Of each that is there: int32 [num_words] on the host."""
-    shape = (num_words(vocab_size),)
-    for mask in masks:  # many, and their message takes longer than the check
-        if mask is None or (mask.shape == shape and mask.dtype is torch.int32 and _is_plain(mask)):
-            continue
-        raise ValueError(
-            f"a mask is {mask.dtype} {tuple(mask.shape)}; needed: int32 {shape}, contiguous, "
-            "on the host"
-        )
-
-
-def _is_plain(mask: torch.Tensor) -> bool:
-    return mask.is_cpu and mask.is_contiguous()
-
-
-def num_words(vocab_size: int) -> int:
-    """Of one mask."""
-    return -(-vocab_size // WORD_BITS)
+def check_words(masks: Sequence[TokenMask | None], vocab_size: int) -> None:
+    """Each that is there has a bit for each token."""
+    needed = num_words(vocab_size)
+    for mask in masks:
+        if mask is not None and mask.num_words != needed:
+            raise ValueError(f"a mask has {mask.num_words} words; needed: {needed}")
 
 
 @torch.inference_mode()  # a runner's logits may be of that mode, and are changed in no other
-def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[TokenMask]) -> None:
     """In place; other rows are left as they are. See `check_masks`. A few rows at a time: what is
     beside the logits does not grow with the step."""
     check_masks(logits, rows, masks)
     if not rows:
         return
-    words = sent(torch.stack(list(masks)), logits.device)  # [num_rows, num_words]
+    together = torch.stack([mask.words for mask in masks])
+    words = sent(together, logits.device)  # [num_rows, num_words]
     index = sent(torch.tensor(list(rows)), logits.device)  # [num_rows]
     octets = words.view(torch.uint8)  # [num_rows, 4 * num_words], the lowest bits first
     of_bit = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8)

@@ -8,13 +8,15 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels import token_mask
 from kernels.door import require
 from kernels.reference import mask_logits as reference
+from kernels.token_mask import TokenMask
 from kernels.triton.launch import on_device_of
 
 CHUNK = tl.constexpr(4096)
 """Tokens of a row that a program looks at. Untuned: no GPU has run it."""
-WORD_BITS = tl.constexpr(reference.WORD_BITS)
+WORD_BITS = tl.constexpr(token_mask.WORD_BITS)
 _WARPS = 8
 
 
@@ -31,12 +33,12 @@ def ban_tokens(logits, rows, words, row_stride, vocab_size, num_words):
 
 
 @torch.inference_mode()  # as the reference
-def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+def mask_logits(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[TokenMask]) -> None:
     """See the reference. Rows of `logits` may be strided. Beside them there are the masks alone."""
     reference.check_masks(logits, rows, masks)
     require(logits.stride(1) == 1, f"logits have strides {logits.stride()}; needed: dense rows")
     if rows:
-        words = reference.sent(torch.stack(list(masks)), logits.device)
+        words = reference.sent(torch.stack([mask.words for mask in masks]), logits.device)
         ban(logits, reference.sent(torch.tensor(list(rows)), logits.device), words)
 
 

@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from llguidance import LLMatcher
 
 from cluster.errors import GrammarFailed, SplitserveError
 from cluster.models.text.grammars import failure_in_words
 from engine.sampling.grammars.own_compiles import MAX_OWN_BYTES, OwnShare
+from kernels.token_mask import TokenMask
 
 if TYPE_CHECKING:
     from engine.sampling.grammars.compiled_grammar import CompiledGrammar
@@ -37,9 +37,9 @@ class GrammarOutlook:
 
     __slots__ = ("forced", "masks", "num_known")
 
-    def __init__(self, num_known: int, forced: list[int], masks: list[torch.Tensor]) -> None:
-        """`masks`: int32 [num_words] of the next token, and behind each of `forced` that does not
-        end the answer; all but the last of them have one bit."""
+    def __init__(self, num_known: int, forced: Sequence[int], masks: Sequence[TokenMask]) -> None:
+        """`masks`: of the next token, and behind each of `forced` that does not end the answer; all
+        but the last of them have one bit."""
         self.num_known = num_known
         self.forced = forced
         self.masks = masks
@@ -48,13 +48,13 @@ class GrammarOutlook:
         """Whether the mask after so many tokens is among them."""
         return 0 <= num_known - self.num_known < len(self.masks)
 
-    def masks_at(self, num_known: int) -> list[torch.Tensor]:
+    def masks_at(self, num_known: int) -> Sequence[TokenMask]:
         """Those from there on."""
         return self.masks[num_known - self.num_known :]
 
     def forced_at(self, num_known: int) -> list[int]:
         """The tokens that come next, for sure."""
-        return self.forced[num_known - self.num_known :]
+        return list(self.forced[num_known - self.num_known :])
 
 
 class Constraint:
@@ -63,8 +63,10 @@ class Constraint:
     __slots__ = (
         "_ahead",
         "_known",
+        "_last_mask",
         "_num_replayed",
         "_share",
+        "_spare_mask",
         "_was_walked",
         "error",
         "grammar",
@@ -100,6 +102,9 @@ class Constraint:
         """Tokens that were fed behind these: forced ones."""
         self.outlook: GrammarOutlook | None = None
         """The last that was found."""
+        self._last_mask: TokenMask | None = None
+        self._spare_mask: TokenMask | None = None
+        """Written by turns."""
         self.is_watched = grammar is not None and grammar.is_dear
         """Its masks are made by themselves, and timed."""
         self.late_at: int | None = None
@@ -193,6 +198,15 @@ class Constraint:
         new.clear()
         if rest and not self.matcher.consume_tokens(rest):
             self.check()
+
+    def next_mask(self, num_words: int) -> TokenMask:
+        """To be written with what may come next: the one before the last, once more. Whoever looks
+        at a mask has done so when the token after it is known."""
+        spare = self._spare_mask
+        if spare is None or spare.num_words != num_words:
+            spare = TokenMask.blank(num_words)
+        self._spare_mask, self._last_mask = self._last_mask, spare
+        return spare
 
     def feed_ahead(self, token_id: int) -> None:
         """A token that is sure to come."""

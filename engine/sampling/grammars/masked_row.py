@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-import torch
-
 from engine.sampling.grammars.constraint import Constraint, GrammarOutlook
+from kernels.token_mask import TokenMask
 
 
 class MaskedRow:
@@ -28,12 +28,12 @@ class MaskedRow:
         for that are sure to come; none beside a draft."""
         self.constraint = constraint
         self.new = new
-        self.draft = draft or []
+        self.draft: Sequence[int] = draft or ()
         self.most_forced = most_forced
-        self.masks: list[torch.Tensor] = []
-        """int32 [num_words] each: of the next token, and behind each of `draft` or `forced`. One
-        behind a guess that the grammar does not allow, or after that, is of no use."""
-        self.forced: list[int] = []
+        self.masks: Sequence[TokenMask] = ()
+        """Of the next token, and behind each of `draft` or `forced`. One behind a guess that the
+        grammar does not allow, or after that, is of no use."""
+        self.forced: Sequence[int] = ()
         self.job: Future[float] | None = None
         """Ends with the seconds that it took, for all rows of it."""
         self.begun_s = 0.0
@@ -59,3 +59,13 @@ class MaskedRow:
     def outlook(self) -> GrammarOutlook:
         """Of a row without a draft."""
         return GrammarOutlook(self.constraint.num_known, self.forced, self.masks)
+
+
+def any_done(rows: Iterable[MaskedRow]) -> bool:
+    """Whether something was found; each job is asked once where its rows follow each other."""
+    last = None
+    for row in rows:
+        if row.job is not last and row.is_done:
+            return True
+        last = row.job
+    return False

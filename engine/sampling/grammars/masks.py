@@ -31,7 +31,7 @@ from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
-from kernels.reference.mask_logits import WORD_BITS, num_words
+from kernels.token_mask import WORD_BITS, TokenMask, num_words
 
 ANSWER_BUDGET_S, TOKEN_BUDGET_S = 1.0, 0.002
 """Of a core, for all masks of an answer that were timed: so much, and so much for each token."""
@@ -101,11 +101,11 @@ class MaskMaker:
         """In the thread of masks; looks at the clock between rows, or between as many of them as
         one call makes."""
         began_s = last_s = self._clock()
-        slow, blank = list[MaskedRow](), self._blank(len(rows))
+        slow = list[MaskedRow]()
         for start in range(0, len(rows), self._at_once):
             part = rows[start : start + self._at_once]
             if len(part) == 1:
-                self._make_one(part[0], blank[start])
+                self._make_one(part[0])
             else:
                 self._make_together(part)
             now_s = self._clock()
@@ -118,12 +118,7 @@ class MaskMaker:
         self._meter.note_masks(sum(len(row.masks) for row in rows), last_s - began_s)
         return last_s - began_s
 
-    def _blank(self, num_rows: int) -> tuple[torch.Tensor, ...]:
-        """int32 [num_words] each, of one allocation; to be written."""
-        return torch.empty((num_rows, self._num_words), dtype=torch.int32).unbind()
-
-    def _make_one(self, row: MaskedRow, mask: torch.Tensor) -> None:
-        """Into `mask`; of a draft, all of it elsewhere."""
+    def _make_one(self, row: MaskedRow) -> None:
         constraint = row.constraint
         if row.draft:
             if constraint.error is None:
@@ -131,14 +126,15 @@ class MaskMaker:
         else:
             constraint.catch_up(row.new)
             if constraint.error is None:
-                self._fill_one(row, mask)
+                self._fill_one(row)
                 if row.most_forced:
                     self._force(row)
         constraint.check()
 
-    def _fill_one(self, row: MaskedRow, mask: torch.Tensor) -> None:
-        row.constraint.matcher.unsafe_compute_mask_ptr(mask.data_ptr(), self._mask_bytes)
-        row.masks = [mask]
+    def _fill_one(self, row: MaskedRow) -> None:
+        mask = row.constraint.next_mask(self._num_words)
+        row.constraint.matcher.unsafe_compute_mask_ptr(mask.address, self._mask_bytes)
+        row.masks = (mask,)
 
     def _make_together(self, rows: list[MaskedRow]) -> None:
         """In one call each for drafts and others, where cores are free. Beside a team of kernels on
@@ -162,8 +158,8 @@ class MaskMaker:
         bits = torch.empty((len(rows), self._num_words), dtype=torch.int32)
         matchers = [(row.constraint.matcher, i) for i, row in enumerate(rows)]
         llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, bits.numpy())
-        for row, mask in zip(rows, bits, strict=True):
-            row.masks = [mask]
+        for row, mask in zip(rows, TokenMask.rows_of(bits), strict=True):
+            row.masks = (mask,)
 
     def _fill_drafted(self, rows: list[MaskedRow]) -> None:
         """All rows of a verification in one call; the grammars are where they were afterwards."""
@@ -172,28 +168,30 @@ class MaskMaker:
         ends = list(accumulate(1 + len(row.draft) for row in rows))
         bits = torch.full((ends[-1], self._num_words), _ALL, dtype=torch.int32)
         asked = [
-            (row.constraint.matcher, end - 1 - len(row.draft), row.draft)
+            (row.constraint.matcher, end - 1 - len(row.draft), list(row.draft))
             for row, end in zip(rows, ends, strict=True)
         ]
         fill = llguidance.numpy.fill_next_token_bitmask_par_with_draft_tokens
         fill(self._executor, asked, bits.numpy())
+        masks = TokenMask.rows_of(bits)
         for row, end in zip(rows, ends, strict=True):
-            row.masks = list(bits[end - 1 - len(row.draft) : end])
+            row.masks = masks[end - 1 - len(row.draft) : end]
 
     def _force(self, row: MaskedRow) -> None:
         """While a mask has one bit its token is sure to come, and is fed."""
-        constraint, mask = row.constraint, row.masks[0]
-        while len(row.forced) < row.most_forced:
-            token = only_token(mask.numpy())
+        constraint, [mask], forced = row.constraint, row.masks, list[int]()
+        row.forced, row.masks = forced, (masks := [mask])
+        while len(forced) < row.most_forced:
+            token = only_token(mask.words.numpy())
             if token is None:
                 return
-            row.forced.append(token)
+            forced.append(token)
             if token in self._ends:
                 return
             constraint.feed_ahead(token)
-            mask = torch.full((self._num_words,), _ALL, dtype=torch.int32)
-            constraint.matcher.unsafe_compute_mask_ptr(mask.data_ptr(), self._mask_bytes)
-            row.masks.append(mask)
+            mask = TokenMask.blank(self._num_words)
+            constraint.matcher.unsafe_compute_mask_ptr(mask.address, self._mask_bytes)
+            masks.append(mask)
 
     def _watch(self, row: MaskedRow) -> float:
         """In a watcher's thread: one mask, timed. A row whose constraint has still to be told of
@@ -204,7 +202,7 @@ class MaskMaker:
         began_s = self._row_clock()
         constraint.catch_up(row.new)
         if constraint.error is None:
-            self._fill_one(row, *self._blank(1))
+            self._fill_one(row)
             constraint.check()
         took_s = self._row_clock() - began_s
         if not constraint.is_spent:
@@ -216,7 +214,7 @@ class MaskMaker:
     def _replay(self, row: MaskedRow) -> bool:
         """All of its tokens but the last, for as long as a part may take; whether that was all."""
         constraint, began_s = row.constraint, self._row_clock()
-        row.masks, row.forced = [], []
+        row.masks = row.forced = ()
         if constraint.is_spent:
             row.new[:0] = constraint.begin_again()
         while len(row.new) > 1 and constraint.error is None and not constraint.is_spent:

@@ -23,6 +23,7 @@ from engine.step.batch.step_work import Wanted
 from engine.step.drafting.draft import Draft
 from engine.step.grammar_drafts import outlook_for_drafts
 from engine.step.requests.sequence import Sequence
+from kernels.token_mask import TokenMask
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class Making:
     guesses: list[int] = field(default_factory=list)
     is_over: bool = False
     """It has as many as were wanted, or no token could be drawn."""
-    masks: Ordered[torch.Tensor] = ()
+    masks: Ordered[TokenMask] = ()
     """Of its first guesses, as far as they are known: see GrammarOutlook."""
     num_forced: int = 0
     """Of the first guesses: their masks have one token."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
 
-import torch
-
 from cluster.block_hash import chain_names, pack_tokens
 from cluster.sampling import SamplingParams
 from engine.memory.lease import BlockLease
@@ -24,6 +22,7 @@ from engine.step.drafting.head_kv import HeadKv
 from engine.step.drafting.paced_guesser import PacedGuesser
 from engine.step.requests.adapter_use import AdapterUse
 from engine.step.requests.lifecycle import Life
+from kernels.token_mask import TokenMask
 
 
 class Sequence:
@@ -124,7 +123,7 @@ class Sequence:
         choice: int | None = None,
         ahead: Ordered[int] = (),
         num_unread: int = 0,
-        allowed: torch.Tensor | None = None,
+        allowed: TokenMask | None = None,
     ) -> SamplingRow:
         """Its next token, to be sampled: behind `num_unread` tokens that are chosen, and those of
         `ahead`, as if they were known. `choice`: None: its own; `allowed`: see SamplingRow."""

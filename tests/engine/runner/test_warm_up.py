@@ -14,6 +14,7 @@ from engine.runner import warm_up as warm_up_module
 from engine.runner.warm_up import WarmUpLimits, longest_prompts, warm_up
 from engine.sampling.logits import SamplingRow
 from kernels.reference.mask_logits import check_masks
+from kernels.token_mask import TokenMask
 
 VOCAB = 7
 
@@ -98,7 +99,7 @@ def test_a_group_on_gpus_runs_every_shape_and_every_way_to_sample(
         assert len(logits) == len(rows)
         drawn.append((len(rows), params.is_greedy, params.top_k > 0))
 
-    def mask(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[torch.Tensor]) -> None:
+    def mask(logits: torch.Tensor, rows: Sequence[int], masks: Sequence[TokenMask]) -> None:
         check_masks(logits, rows, masks)
         masked.extend(rows)
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from engine.contract.commands import Cancel, Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
-from engine.step.mask_waits import STUCK_S, MaskWaits
+from engine.step.mask_waits import STUCK_S, ForcedShare, MaskWaits
 from engine.step.meters.load_meter import StepCostMeter
 from engine.step.planning.step_cost import StepCost
 from engine.step.step_health import EngineBroken
@@ -201,7 +201,7 @@ def test_a_sequence_sits_out_until_a_walk_that_nobody_waits_for_has_ended() -> N
 def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
     has_spare_cores: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Elsewhere one mask of each step tells when they are no longer rare."""
+    """Elsewhere one mask of each fourth step tells when they are no longer rare."""
     engine, forces = forcing_engine(), list[bool]()
     masking = engine.masking
     masking.has_spare_cores, masking._forced.value = has_spare_cores, 0.0
@@ -259,6 +259,18 @@ def test_a_step_waits_for_masks_for_a_share_of_what_it_takes(
         left_s.clear()
         engine.step()
         assert left_s == [pytest.approx(0.25e-3 * cost.decodes_ms(2) or 0.004)]
+
+
+def test_a_mask_that_stands_for_several_counts_as_they_would() -> None:
+    each, sampled = ForcedShare(), ForcedShare()
+    num_sampled = 0
+    for _ in range(400):
+        each.note(is_forced=False)
+        if sampled.is_sampled():
+            sampled.note_sampled(None)
+            num_sampled += 1
+    assert sampled.value == pytest.approx(each.value) and 0.0 < each.value < 0.02
+    assert num_sampled == 400 // ForcedShare.SAMPLED_EACH
 
 
 def test_nobody_waits_where_no_request_has_a_grammar(monkeypatch: pytest.MonkeyPatch) -> None:

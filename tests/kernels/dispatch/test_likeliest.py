@@ -10,6 +10,7 @@ import torch
 import kernels.dispatch.likeliest
 from kernels.dispatch.likeliest import likeliest
 from kernels.reference.row_argmax import row_argmax as reference_argmax
+from kernels.token_mask import TokenMask
 from tests.kernels.dispatch.test_mask_logits import masks_of
 from tests.kernels.kernel_sets import cpu_set, random
 
@@ -133,13 +134,13 @@ def test_a_number_that_is_none_counts_wherever_its_token_may_come(
 def test_bits_behind_the_last_token_are_no_tokens(implementation: str) -> None:
     whole = torch.full((1, 64), 9.0)
     whole[0, :40] = torch.arange(40.0).div(10)
-    mask = torch.full((2,), -1, dtype=torch.int32)
+    mask = TokenMask(torch.full((2,), -1, dtype=torch.int32))
     assert likeliest(whole[:, :40].contiguous(), [0], [mask]) == [39]
 
 
 def test_masks_that_are_too_few_or_of_another_size_are_refused(implementation: str) -> None:
-    logits, mask = random(2, 64, dtype=torch.float32), torch.ones(2, dtype=torch.int32)
+    logits, mask = random(2, 64, dtype=torch.float32), TokenMask.blank(2)
     with pytest.raises(ValueError):
         likeliest(logits, [0, 1], [mask])
-    with pytest.raises(ValueError, match="a mask is torch.int32"):
-        likeliest(logits, [0, 1], [None, torch.ones(3, dtype=torch.int32)])
+    with pytest.raises(ValueError, match="a mask has 3 words; needed: 2"):
+        likeliest(logits, [0, 1], [None, TokenMask.blank(3)])

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import kernels.cpu.mask_logits
 from kernels.dispatch.mask_logits import mask_logits
 from kernels.reference.mask_logits import mask_logits as reference_mask
-from kernels.reference.mask_logits import num_words
+from kernels.token_mask import TokenMask, num_words
 from tests.kernels.kernel_sets import cpu_set, random
 
 HAS_GPU = torch.cuda.is_available()
@@ -26,14 +26,14 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     return str(request.param)
 
 
-def masks_of(allowed: torch.Tensor) -> list[torch.Tensor]:
-    """bool [num_rows, vocab_size] -> words, written out bit by bit."""
+def masks_of(allowed: torch.Tensor) -> list[TokenMask]:
+    """bool [num_rows, vocab_size] -> masks, written out bit by bit."""
     masks = []
     for row in allowed.tolist():
         words = [0] * num_words(len(row))
         for token, may_come in enumerate(row):
             words[token // 32] |= int(may_come) << (token % 32)
-        masks.append(torch.tensor(words, dtype=torch.int64).to(torch.int32))
+        masks.append(TokenMask(torch.tensor(words, dtype=torch.int64).to(torch.int32)))
     return masks
 
 
@@ -55,7 +55,7 @@ def test_what_a_mask_leaves_out_cannot_come(implementation: str, width: int, sha
 def test_rows_of_a_wider_tensor_are_masked_in_place(implementation: str) -> None:
     whole = random(3, 64, dtype=torch.float32)
     before = whole.clone()
-    mask_logits(whole[:, :40], [1], [torch.zeros(2, dtype=torch.int32)])
+    mask_logits(whole[:, :40], [1], [TokenMask(torch.zeros(2, dtype=torch.int32))])
     assert whole[1, :40].isneginf().all()
     whole[1, :40] = before[1, :40]
     assert torch.equal(whole, before)
@@ -63,12 +63,8 @@ def test_rows_of_a_wider_tensor_are_masked_in_place(implementation: str) -> None
 
 def test_masks_of_another_size_or_for_no_row_are_refused(implementation: str) -> None:
     logits = random(2, 64, dtype=torch.float32)
-    for rows, masks in [
-        ([0], [torch.zeros(1, dtype=torch.int32)]),
-        ([0], [torch.zeros(2, dtype=torch.int64)]),
-        ([2], [torch.zeros(2, dtype=torch.int32)]),
-        ([0, 1], [torch.zeros(2, dtype=torch.int32)]),
-    ]:
+    small, mask = TokenMask.blank(1), TokenMask.blank(2)
+    for rows, masks in [([0], [small]), ([2], [mask]), ([0, 1], [mask])]:
         with pytest.raises(ValueError):
             mask_logits(logits, rows, masks)
     mask_logits(logits, [], [])
@@ -95,10 +91,10 @@ def test_what_is_beside_the_logits_does_not_grow_with_the_rows(num_rows: int) ->
     """On a GPU all of it is outside the plan of memory."""
     width = 4000
     logits = torch.zeros(num_rows, width)
-    mask = torch.full((num_words(width),), 5, dtype=torch.int32)
+    mask = TokenMask(torch.full((num_words(width),), 5, dtype=torch.int32))
     with torch.inference_mode(), Largest(logits) as largest:
         reference_mask.__wrapped__(logits, list(range(num_rows)), [mask] * num_rows)  # type: ignore[attr-defined]
-    assert 0 < largest.num_bytes <= max(8 * width * 4, num_rows * mask.nbytes)
+    assert 0 < largest.num_bytes <= max(8 * width * 4, num_rows * mask.words.nbytes)
     assert logits[:, [0, 2, 32]].eq(0.0).all() and logits[:, [1, 3]].isneginf().all()
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernels.reference.mask_logits import mask_logits as reference_mask
+from kernels.token_mask import TokenMask
 from kernels.triton.mask_logits import CHUNK, mask_logits
 from tests.kernels.dispatch.test_mask_logits import masks_of
 from tests.kernels.kernel_sets import random
@@ -36,7 +37,7 @@ def test_rows_of_a_wider_tensor_are_masked_in_place(device: str) -> None:
     whole = random(3, 64, dtype=torch.float32).to(device)
     expected = whole.cpu()
     expected[1, :40] = -torch.inf
-    mask_logits(whole[:, :40], [1], [torch.zeros(2, dtype=torch.int32)])
+    mask_logits(whole[:, :40], [1], [TokenMask(torch.zeros(2, dtype=torch.int32))])
     assert torch.equal(whole.cpu(), expected)
 
 
@@ -44,14 +45,14 @@ def test_rows_of_a_wider_tensor_are_masked_in_place(device: str) -> None:
 def test_logits_of_a_runner_are_masked_outside_its_mode(device: str) -> None:
     with torch.inference_mode():
         logits = torch.zeros(2, 50, device=device)
-    mask_logits(logits, [0], [torch.tensor([1, 0], dtype=torch.int32)])
+    mask_logits(logits, [0], [TokenMask(torch.tensor([1, 0], dtype=torch.int32))])
     assert logits[0, 0] == 0.0 and logits[0, 1:].isneginf().all() and not logits[1].any()
 
 
 def test_masks_of_another_size_or_for_no_row_are_refused() -> None:
     logits = random(2, 64, dtype=torch.float32)
-    mask = torch.zeros(2, dtype=torch.int32)
-    for rows, masks in [([0], [mask[:1]]), ([0], [mask.long()]), ([2], [mask]), ([0, 1], [mask])]:
+    small, mask = TokenMask.blank(1), TokenMask.blank(2)
+    for rows, masks in [([0], [small]), ([2], [mask]), ([0, 1], [mask])]:
         with pytest.raises(ValueError):
             mask_logits(logits, rows, masks)
     with pytest.raises(ValueError, match=r"strides \(1, 2\); needed: dense rows"):

@@ -11,7 +11,7 @@ from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import MaskMaker
 from engine.step.engine import Engine
 from engine.step.mask_waits import MaskWaits
-from kernels.reference.mask_logits import WORD_BITS
+from kernels.token_mask import WORD_BITS
 
 AT_ONCE = MaskWaits(plan_s=60.0, least_forced=0.0, step_share=1e6, step_s=60.0, lone_s=60.0)
 """Masks are waited for, as if machines had time."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import Future
 from threading import Event
 from typing import Any
 
@@ -14,11 +16,12 @@ from cluster.grammar import Grammar, GrammarKind
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.kept_grammars import MAX_KEPT
-from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.masked_row import MaskedRow, any_done
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.mask_waits import look_at_compiling
 from engine.step.step_health import EngineBroken
+from kernels.token_mask import TokenMask
 from router.grammar.lark import choice_grammar
 from tests.engine.sampling.grammars.grammar_engine import (
     card,
@@ -63,8 +66,8 @@ def row(constraint: Constraint, known: list[int], **more: Any) -> MaskedRow:
     return MaskedRow(constraint, known[constraint.num_known :], **more)
 
 
-def allowed(mask: torch.Tensor) -> list[int]:
-    bits = np.unpackbits(mask.numpy().view(np.uint8), bitorder="little")
+def allowed(mask: TokenMask) -> list[int]:
+    bits = np.unpackbits(mask.words.numpy().view(np.uint8), bitorder="little")
     return [int(i) for i in np.flatnonzero(bits)]
 
 
@@ -75,7 +78,7 @@ def masks(**more: Any) -> MaskMaker:
     return MaskMaker(card().config.vocab_size, GrammarMeter(), ends=ends, **more)
 
 
-def made(maker: MaskMaker, rows: list[MaskedRow]) -> list[list[torch.Tensor]]:
+def made(maker: MaskMaker, rows: list[MaskedRow]) -> list[Sequence[TokenMask]]:
     """Once all are there."""
     maker.begin(rows)
     for each in rows:
@@ -105,6 +108,19 @@ def test_tokens_are_fed_once_however_often_masks_are_made() -> None:
     assert follows.num_fed == len(known) == 1
 
 
+def test_the_mask_before_the_last_is_written_once_more_and_the_last_stays() -> None:
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
+    answer = text_tokenizer().encode('{"name": "Ada Lovelace", "born": 1815}')
+    follows, found = constraint(compiler, PERSON), list[TokenMask]()
+    for length in range(1, len(answer)):
+        before = [mask.words.clone() for mask in found[-1:]]
+        found += made(maker, [row(follows, answer[:length])])[0]
+        assert all(torch.equal(found[-2].words, words) for words in before)
+        [[alone]] = made(maker, [row(constraint(compiler, PERSON), answer[:length])])
+        assert torch.equal(found[-1].words, alone.words)
+    assert len({mask.address for mask in found}) == 2
+
+
 def test_every_row_of_a_draft_has_the_mask_of_the_tokens_before_it() -> None:
     """And the grammar is where it was: the next mask is that of the first row."""
     compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
@@ -115,10 +131,10 @@ def test_every_row_of_a_draft_has_the_mask_of_the_tokens_before_it() -> None:
     for length in range(2, 10):
         [[alone]] = made(maker, [row(constraint(compiler, PERSON), answer[:length])])
         for each in found:
-            assert torch.equal(each[length - 2], alone)
+            assert torch.equal(each[length - 2].words, alone.words)
     for each, [first, *_] in zip(drafted, found, strict=True):
         [[again]] = made(maker, [row(each, answer[:2])])
-        assert torch.equal(again, first)
+        assert torch.equal(again.words, first.words)
         assert each.error is None
 
 
@@ -131,10 +147,10 @@ def test_a_guess_that_the_grammar_does_not_allow_spoils_no_mask_up_to_it() -> No
     [found] = made(maker, [row(follows, answer[:2], draft=[answer[2], *wrong, *wrong])])
     for length in (2, 3):
         [[alone]] = made(maker, [row(constraint(compiler, PERSON), answer[:length])])
-        assert torch.equal(found[length - 2], alone)
+        assert torch.equal(found[length - 2].words, alone.words)
     assert wrong[0] not in allowed(found[1])
     [[after]] = made(maker, [row(follows, answer[:3])])
-    assert torch.equal(after, found[1]) and follows.error is None
+    assert torch.equal(after.words, found[1].words) and follows.error is None
 
 
 def test_tokens_are_forced_while_a_mask_has_one_bit_and_are_what_masks_allow() -> None:
@@ -150,7 +166,7 @@ def test_tokens_are_forced_while_a_mask_has_one_bit_and_are_what_masks_allow() -
         [[mask]] = made(maker, [row(walker, [*known, *forcing.forced[:place]])])
         assert allowed(mask) == [token_id] == allowed(found[place])
     [[after]] = made(maker, [row(walker, [*known, *forcing.forced])])
-    assert torch.equal(after, found[-1])
+    assert torch.equal(after.words, found[-1].words)
     assert follows.num_fed == walker.num_fed
 
 
@@ -163,7 +179,7 @@ def test_what_was_fed_ahead_is_taken_back_where_other_tokens_come() -> None:
         follows.feed_ahead(token_id)
     [[mask]] = made(maker, [row(follows, answer[:3])])
     [[alone]] = made(maker, [row(constraint(compiler, PERSON), answer[:3])])
-    assert torch.equal(mask, alone) and follows.error is None
+    assert torch.equal(mask.words, alone.words) and follows.error is None
 
 
 def test_an_end_of_the_answer_is_forced_and_not_fed() -> None:
@@ -271,7 +287,7 @@ def test_what_is_told_once_more_is_no_mask_and_is_told_in_parts() -> None:
     assert follows.error is None and follows.spent_s == 0.0 and not follows.is_watched
     beside = constraint(compiler, choice_grammar([LONG], param="c"))
     [[expected]] = made(masks(), [row(beside, list(known))])
-    assert torch.equal(again.masks[0], expected)
+    assert torch.equal(again.masks[0].words, expected.words)
 
 
 def test_what_takes_too_long_to_be_told_once_more_ends() -> None:
@@ -291,6 +307,28 @@ def test_a_busy_machine_ends_nobody() -> None:
     for _ in range(4):
         made(maker, [row(follows, [])])
     assert follows.error is None
+
+
+class AskedJob(Future[float]):
+    """Counts who asks whether it is done."""
+
+    num_asked = 0
+
+    def done(self) -> bool:
+        """See Future."""
+        self.num_asked += 1
+        return super().done()
+
+
+def test_of_rows_under_way_each_job_is_asked_once() -> None:
+    compiler, jobs = GrammarCompiler(grammar_tokenizer), [AskedJob(), AskedJob()]
+    rows = [row(constraint(compiler, YES), []) for _ in range(7)]
+    assert not any_done(rows)  # not begun
+    for place, each in enumerate(rows[1:]):
+        each.job = jobs[place // 3]
+    assert not any_done(rows) and [job.num_asked for job in jobs] == [1, 1]
+    jobs[1].set_result(0.0)
+    assert any_done(rows) and not any_done(rows[:4])
 
 
 def test_only_one_bit_is_only_one_token() -> None:
