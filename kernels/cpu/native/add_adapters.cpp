@@ -206,15 +206,17 @@ void run_task(const Rows& all, const AdapterTask& task, const AdapterTask* next,
 }
 
 template <class E>
-void add(const Rows& all, int64_t in_width, const std::vector<AdapterTask>& tasks,
-         int num_threads) {
-  parallel_for(static_cast<int64_t>(tasks.size()), num_threads, [&](int64_t at) {
-    const AdapterTask& task = tasks[at];
-    const int64_t after = at + num_threads;  // the one that this thread will probably have
-    const AdapterTask* next = after < static_cast<int64_t>(tasks.size()) ? &tasks[after] : nullptr;
-    with_count<AdapterTasks::kMostRows>(task.num_rows, [&](auto count) {
-      run_task<E, decltype(count)::value>(all, task, next, in_width / E::kPerWord);
-    });
+void add(const Rows& all, int64_t in_width, AdapterTasks& listed, int num_threads) {
+  const auto& tasks = listed.all();
+  const auto& bounds = listed.shares(in_width, num_threads);
+  const int64_t num_shares = static_cast<int64_t>(bounds.size()) - 1;
+  parallel_for(num_shares, num_threads, [&](int64_t share) {
+    for (int64_t at = bounds[share], end = bounds[share + 1]; at < end; ++at) {
+      const AdapterTask* next = at + 1 < end ? &tasks[at + 1] : nullptr;
+      with_count<AdapterTasks::kMostRows>(tasks[at].num_rows, [&](auto count) {
+        run_task<E, decltype(count)::value>(all, tasks[at], next, in_width / E::kPerWord);
+      });
+    }
   });
 }
 
@@ -230,11 +232,11 @@ extern "C" void splitserve_add_adapters(int32_t dtype, const void* x, int64_t in
                                         int32_t num_threads) {
   using namespace splitserve;
   thread_local AdapterTasks listed;
-  const auto& tasks = listed.list(slots, tokens, num_rows, {parts, num_parts, starts});
+  listed.list(slots, tokens, num_rows, {parts, num_parts, starts});
   const int64_t item = dtype == kFloat32 ? 4 : 2;
   const Rows all{static_cast<const char*>(x), in_width * item, static_cast<char*>(out),
                  out_width * item};
-  (dtype == kFloat32 ? add<Float32> : add<BFloat16>)(all, in_width, tasks, num_threads);
+  (dtype == kFloat32 ? add<Float32> : add<BFloat16>)(all, in_width, listed, num_threads);
 }
 
 namespace splitserve {
