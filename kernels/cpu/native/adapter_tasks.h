@@ -32,6 +32,9 @@ struct AdapterTask {
     return num_ranks * (in_width + part->width) * (num_rows + 8);
   }
 
+  // Of its rows and ranks, in whole vectors.
+  int64_t num_sums() const { return (num_rows * num_ranks + 15) / 16 * 16; }
+
   // The task's run of a matrix with so many bytes a rank.
   const char* run_of(const void* matrix, int64_t rank_bytes) const {
     return static_cast<const char*>(matrix) + first_rank * rank_bytes;
