@@ -105,6 +105,19 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(dtype: torch.dtype) -> 
 
 
 @pytest.mark.parametrize("name", CPU_SETS)
+def test_as_many_rows_may_have_other_adapters_than_those_before(name: str) -> None:
+    inputs, widths = SHAPES[0]
+    given = site(inputs, widths, torch.float32)
+    for slots in ([1, 2, 0, 3], [1, 2, 4, 3], [0, 0, 0, 0], [3, 2, 4, 1]):
+        x = random(4, inputs, dtype=torch.float32, seed=3)
+        out = random(4, sum(widths), dtype=torch.float32, seed=4)
+        expected, of_rows = out.clone(), torch.tensor(slots, dtype=torch.int32)
+        REFERENCE.add_adapters(x, expected, of_rows, given, 1)
+        cpu_set(name).add_adapters(x, out, of_rows, given, 1)
+        torch.testing.assert_close(out, expected, **tolerance(torch.float32))
+
+
+@pytest.mark.parametrize("name", CPU_SETS)
 def test_rows_of_another_width_are_refused(name: str) -> None:
     given = site(96, (96,), torch.float32)
     slots = torch.zeros(2, dtype=torch.int32)

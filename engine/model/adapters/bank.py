@@ -10,8 +10,10 @@ have the same. Memory is taken once: it is in the memory plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -27,6 +29,7 @@ from cluster.models.adapters.targets import (
     site_modules,
 )
 from cluster.models.model_split import ModelSplit
+from engine.memory.large_pages import zeroed_bytes
 from kernels.adapters import NO_ADAPTER, AdapterPart, AdapterSite
 
 
@@ -51,6 +54,8 @@ class LayerAdapters:
 
 
 NO_ADAPTERS = LayerAdapters()
+_ALIGNMENT_BYTES: Final = 64
+"""Of a stack: a line of a CPU's cache."""
 
 
 class AdapterBank:
@@ -67,6 +72,7 @@ class AdapterBank:
         }
         self._dtype, self._device = dtype, device
         self._starts = self._table()
+        self._untaken = zeroed_bytes(self._arena_bytes(), device)
         self._parts: dict[str, AdapterPart] = {}
         self.layers = [self._layer(index) for index in range(split.config.num_layers)]
 
@@ -140,6 +146,20 @@ class AdapterBank:
             first_column=first_column,
         )
 
+    def _arena_bytes(self) -> int:
+        """All stacks, one behind the other: a step reads them in this order."""
+        parts = self.own_parts.values()
+        return sum(
+            self._stack_bytes(len(part.inputs)) + self._stack_bytes(len(part.outputs))
+            for part in parts
+        )
+
+    def _stack_bytes(self, width: int) -> int:
+        num_bytes = self.room.num_lora_ranks * width * self._dtype.itemsize
+        return math.ceil(num_bytes / _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
     def _stack(self, width: int) -> torch.Tensor:
+        taken = self._stack_bytes(width)
+        memory, self._untaken = self._untaken[:taken], self._untaken[taken:]
         size = (self.room.num_lora_ranks, width)
-        return torch.zeros(size, dtype=self._dtype, device=self._device)
+        return memory.view(self._dtype)[: math.prod(size)].view(size)

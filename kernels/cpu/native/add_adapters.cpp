@@ -179,42 +179,80 @@ void expand(const AdapterTask& task, typename E::Value* const (&out)[R], const f
   }
 }
 
-template <class E, int R>
-void run_task(const Rows& all, const AdapterTask& task, const AdapterTask* next,
-              int64_t num_words) {
+template <int R>
+constexpr int kBeside = R <= 2 ? 8 : R <= 4 ? 4 : 2;
+
+// A site's tasks one after the other, on one thread.
+template <class E>
+struct Site {
   using Value = typename E::Value;
-  constexpr int kBeside = R <= 2 ? 8 : R <= 4 ? 4 : 2;
-  constexpr int64_t kItem = sizeof(Value);
-  thread_local ScratchMemory memory;
-  auto* made = reinterpret_cast<float*>(memory.fit(R * task.num_ranks * sizeof(float)));
-  const Word* x[R];
-  Value* out[R];
-  for (int r = 0; r < R; ++r) {
-    x[r] = reinterpret_cast<const Word*>(all.x + task.rows[r] * all.x_bytes);
-    out[r] = reinterpret_cast<Value*>(all.out + task.rows[r] * all.out_bytes) +
-             task.part->first_column;
+  static constexpr int64_t kTogether = 8;  // tasks of one matrix, whose sums lie beside each other
+  const Rows& all;
+  int64_t in_width;
+
+  static Ahead run_of(const AdapterTask& task, const void* matrix, int64_t rank_bytes) {
+    const char* first = task.run_of(matrix, rank_bytes);
+    return {first, first + task.num_ranks * rank_bytes};
   }
-  const auto run_of = [](const AdapterTask& its, const void* matrix, int64_t rank_bytes) {
-    const char* first = its.run_of(matrix, rank_bytes);
-    return Ahead{first, first + its.num_ranks * rank_bytes};
-  };
-  shrink<E, R, kBeside>(task, x, num_words, made,
-                        run_of(task, task.part->up, task.part->width * kItem));
-  expand<E, R, kBeside>(task, out, made,
-                        next == nullptr ? Ahead{nullptr, nullptr}
-                                        : run_of(*next, next->part->down, all.x_bytes));
-}
+  Ahead down_of(const AdapterTask& task) const {
+    return run_of(task, task.part->down, all.x_bytes);
+  }
+  Ahead up_of(const AdapterTask& task) const {
+    return run_of(task, task.part->up, task.part->width * static_cast<int64_t>(sizeof(Value)));
+  }
+
+  template <int R>
+  void shrink_task(const AdapterTask& task, float* made, Ahead ahead) const {
+    const Word* x[R];
+    for (int r = 0; r < R; ++r)
+      x[r] = reinterpret_cast<const Word*>(all.x + task.rows[r] * all.x_bytes);
+    shrink<E, R, kBeside<R>>(task, x, in_width / E::kPerWord, made, ahead);
+  }
+  template <int R>
+  void expand_task(const AdapterTask& task, const float* made, Ahead ahead) const {
+    Value* out[R];
+    for (int r = 0; r < R; ++r)
+      out[r] = reinterpret_cast<Value*>(all.out + task.rows[r] * all.out_bytes) +
+               task.part->first_column;
+    expand<E, R, kBeside<R>>(task, out, made, ahead);
+  }
+
+  // Runs of neighbours are one stream: those of all downs are read, then those of all ups. Sixteen
+  // rows of eight adapters of rank 16, the matrices of SmolLM2, 2 threads: 2.2 ms, and 2.3 where each
+  // up follows its down.
+  void run(const AdapterTask* first, const AdapterTask* end, Ahead then) const {
+    thread_local ScratchMemory memory;
+    int64_t num_sums = 0;
+    for (const AdapterTask* task = first; task < end; ++task) num_sums += task->num_sums();
+    auto* sums = reinterpret_cast<float*>(memory.fit(num_sums * sizeof(float)));
+    for (const AdapterTask* task = first; task < end; sums += task->num_sums(), ++task)
+      with_count<AdapterTasks::kMostRows>(task->num_rows, [&](auto count) {
+        shrink_task<decltype(count)::value>(*task, sums,
+                                            task + 1 < end ? down_of(task[1]) : up_of(*first));
+      });
+    sums -= num_sums;
+    for (const AdapterTask* task = first; task < end; sums += task->num_sums(), ++task)
+      with_count<AdapterTasks::kMostRows>(task->num_rows, [&](auto count) {
+        expand_task<decltype(count)::value>(*task, sums, task + 1 < end ? up_of(task[1]) : then);
+      });
+  }
+
+  // In turns of tasks at one matrix.
+  void run_share(const AdapterTask* first, const AdapterTask* end) const {
+    for (const AdapterTask* stop = first; first < end; first = stop) {
+      while (stop < end && stop < first + kTogether && stop->part == first->part) ++stop;
+      run(first, stop, stop < end ? down_of(*stop) : Ahead{nullptr, nullptr});
+    }
+  }
+};
 
 template <class E>
-void add(const Rows& all, int64_t in_width, const std::vector<AdapterTask>& tasks,
-         int num_threads) {
-  parallel_for(static_cast<int64_t>(tasks.size()), num_threads, [&](int64_t at) {
-    const AdapterTask& task = tasks[at];
-    const int64_t after = at + num_threads;  // the one that this thread will probably have
-    const AdapterTask* next = after < static_cast<int64_t>(tasks.size()) ? &tasks[after] : nullptr;
-    with_count<AdapterTasks::kMostRows>(task.num_rows, [&](auto count) {
-      run_task<E, decltype(count)::value>(all, task, next, in_width / E::kPerWord);
-    });
+void add(const Rows& all, int64_t in_width, AdapterTasks& listed, int num_threads) {
+  const AdapterTask* tasks = listed.all().data();
+  const auto& bounds = listed.shares(in_width, num_threads);
+  const Site<E> site{all, in_width};
+  parallel_for(static_cast<int64_t>(bounds.size()) - 1, num_threads, [&](int64_t share) {
+    site.run_share(tasks + bounds[share], tasks + bounds[share + 1]);
   });
 }
 
@@ -230,11 +268,11 @@ extern "C" void splitserve_add_adapters(int32_t dtype, const void* x, int64_t in
                                         int32_t num_threads) {
   using namespace splitserve;
   thread_local AdapterTasks listed;
-  const auto& tasks = listed.list(slots, tokens, num_rows, {parts, num_parts, starts});
+  listed.list(slots, tokens, num_rows, {parts, num_parts, starts});
   const int64_t item = dtype == kFloat32 ? 4 : 2;
   const Rows all{static_cast<const char*>(x), in_width * item, static_cast<char*>(out),
                  out_width * item};
-  (dtype == kFloat32 ? add<Float32> : add<BFloat16>)(all, in_width, tasks, num_threads);
+  (dtype == kFloat32 ? add<Float32> : add<BFloat16>)(all, in_width, listed, num_threads);
 }
 
 namespace splitserve {
