@@ -277,7 +277,11 @@ class Masking:
                     self._missed.add(sequence)
             else:
                 self._missed.discard(sequence)
-                walk_has_failed(sequence, row) if row.draft else self._note(row, cause)
+                if row.draft:
+                    walk_has_failed(sequence, row)
+                    self._looked_at.discard(sequence)  # it may have more tokens than masks by now
+                else:
+                    self._note(row, cause)
         self._under_way = under_way
         if under_way:
             self._vigil.check(under_way.values())

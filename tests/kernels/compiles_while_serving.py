@@ -44,7 +44,7 @@ from engine.runner.warm_up import WarmUpLimits, warm_up, warm_up_experts
 from engine.sampling import device_draw
 from engine.sampling.logits import SamplingRow
 from kernels.dispatch.kernel_sets import triton_set
-from kernels.token_mask import num_words
+from kernels.token_mask import TokenMask, num_words
 from kernels.triton.mask_logits import mask_logits as triton_mask
 from kernels.triton.sample import sample as triton_sample
 from tests.engine.model.family_models import random_model, saved_card
@@ -163,7 +163,7 @@ class Steps:
 def mask_some(logits: torch.Tensor, steps: Steps) -> None:
     """Rows of answers that follow a grammar."""
     masked = [row for row in range(len(logits)) if steps.chance.random() < 0.5]
-    mask = torch.zeros(num_words(logits.shape[1]), dtype=torch.int32)
+    mask = TokenMask(torch.zeros(num_words(logits.shape[1]), dtype=torch.int32))
     triton_mask(logits, masked, [mask] * len(masked))
 
 

@@ -191,6 +191,10 @@ def test_a_sequence_sits_out_until_a_walk_that_nobody_waits_for_has_ended() -> N
         collect(engine.step(), done)
         check(engine)
     assert len(walks) == 1 and done["a"].token_ids() == given and engine.has_work_soon
+    [request] = engine.table
+    masks.arrive()
+    engine.masking.settle()  # a prompt that was preempted may have had a token meanwhile
+    assert not engine.masking._looked_at & set(request.sequences)
     while not done["a"].ended:
         masks.arrive()
         collect(engine.step(), done)
