@@ -45,6 +45,21 @@ class OfferedAdapter(msgspec.Struct, frozen=True, gc=False):
         check_digest(self.adapter.digest)
 
 
+class UnreadAdapters(msgspec.Struct, frozen=True, gc=False):
+    """What a worker may offer soon, and does not yet: all others of its names stand for nothing."""
+
+    names: frozenset[str] = frozenset()
+    """At most MAX_ADAPTERS of a worker."""
+    may_be_any: bool = False
+    """It has not seen yet what lies in its folder."""
+
+    def __contains__(self, name: str) -> bool:
+        return self.may_be_any or name in self.names
+
+
+NOTHING_UNREAD: Final = UnreadAdapters()
+
+
 def check_name(name: str) -> str:
     """Raises InvalidRequest for what cannot be an adapter's name: no path, and nothing long."""
     if len(name) > MAX_NAME_CHARS or not _NAME.fullmatch(name):

@@ -75,12 +75,14 @@ class RankFacts(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., kv_heads: _Optional[_Iterable[int]] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., loaded_as: _Optional[str] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("member", "hold")
+    __slots__ = ("member", "hold", "beat")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
     member: Member
     hold: WorkerHold
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ...) -> None: ...
+    beat: BeatRequest
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., beat: _Optional[_Union[BeatRequest, _Mapping]] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
     __slots__ = ("beat_interval_s", "lease_s", "hold")
@@ -101,7 +103,7 @@ class WorkerHold(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold", "adapters", "is_settling", "num_unread_adapters")
+    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold", "adapters", "is_settling", "unread_adapters")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -110,7 +112,7 @@ class BeatRequest(_message.Message):
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     IS_SETTLING_FIELD_NUMBER: _ClassVar[int]
-    NUM_UNREAD_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     load: _worker_pb2.EngineLoad
@@ -119,8 +121,16 @@ class BeatRequest(_message.Message):
     hold: WorkerHold
     adapters: _containers.RepeatedCompositeFieldContainer[OfferedAdapter]
     is_settling: bool
-    num_unread_adapters: int
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[OfferedAdapter, _Mapping]]] = ..., is_settling: _Optional[bool] = ..., num_unread_adapters: _Optional[int] = ...) -> None: ...
+    unread_adapters: UnreadAdapters
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[OfferedAdapter, _Mapping]]] = ..., is_settling: _Optional[bool] = ..., unread_adapters: _Optional[_Union[UnreadAdapters, _Mapping]] = ...) -> None: ...
+
+class UnreadAdapters(_message.Message):
+    __slots__ = ("names", "may_be_any")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    MAY_BE_ANY_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    may_be_any: bool
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., may_be_any: _Optional[bool] = ...) -> None: ...
 
 class OfferedAdapter(_message.Message):
     __slots__ = ("name", "digest", "resident")

@@ -165,7 +165,7 @@ def _adapted(model: ServedModel, adapters: FleetAdapters) -> ServedModel:
         find_adapter=adapters.find,
         find_pooling_adapter=adapters.find_pooling,
         all_adapters=adapters.all,
-        has_unread_adapters=adapters.has_unread,
+        unread_adapters=adapters.unread,
     )
 
 

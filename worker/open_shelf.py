@@ -46,7 +46,7 @@ async def open_shelf(
     )
     engine.observe(shelf.heard)
     place.adapters = lambda: shelf.offered.told
-    place.num_unread_adapters = lambda: shelf.num_unread
+    place.unread_adapters = lambda: shelf.unread
     registry.register(AdapterMetrics(shelf.numbers))
     background.keep("adapters", shelf.follow)
     await _first_look(shelf, place)
@@ -55,11 +55,11 @@ async def open_shelf(
 
 async def _first_look(shelf: AdapterShelf, place: OwnPlace) -> None:
     for _ in range(FIRST_LOOK_S):
-        report_progress("adapters", shelf.num_read / max(1, shelf.num_to_read))
+        report_progress("adapters", shelf.num_read / max(1, len(shelf.to_read)))
         if await until_one_ends(shelf.has_looked.wait(), place.sleep(1.0)) == 0:
             return
     _log.warning(
         "adapters are still being read; the worker serves without those until they are",
         num_read=shelf.num_read,
-        num_to_read=shelf.num_to_read,
+        num_to_read=len(shelf.to_read),
     )

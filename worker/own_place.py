@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from cluster.adapter import OfferedAdapter
+from cluster.adapter import NOTHING_UNREAD, OfferedAdapter, UnreadAdapters
 from cluster.cache_heirs import CacheHeirs
 from cluster.config import WorkerOptions
 from cluster.deadline import Clock, Sleep
@@ -56,8 +56,8 @@ class OwnPlace:
         """Once, for ever: a router that restarts later takes nobody out of service."""
         self.adapters: Callable[[], tuple[OfferedAdapter, ...]] = tuple
         """That requests may ask for, at this moment."""
-        self.num_unread_adapters: Callable[[], int] = lambda: 0
-        """Of its folder, still to be read."""
+        self.unread_adapters: Callable[[], UnreadAdapters] = lambda: NOTHING_UNREAD
+        """That it may offer soon."""
         self._hold = NO_HOLD
         """The newest that any router has told; the others are told it."""
 
@@ -180,7 +180,7 @@ class OwnPlace:
             hold=self._hold,
             adapters=self.adapters(),
             is_settling=self._why_not_settled() is not None,
-            num_unread_adapters=self.num_unread_adapters(),
+            unread_adapters=self.unread_adapters(),
         )
 
     def _hear_of_hold(self, told: WorkerHold) -> None:

@@ -14,11 +14,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cluster.adapter import OfferedAdapter
+from cluster.adapter import NOTHING_UNREAD, OfferedAdapter, UnreadAdapters
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch, QueueFull, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
-from cluster.membership.adapter_wire import adapter_to_wire
+from cluster.membership.adapter_wire import adapter_to_wire, unread_to_wire
 from cluster.membership.hold import NO_HOLD, WorkerHold, hold_from_wire, hold_to_wire
 from cluster.membership.member import Member, member_to_wire
 from cluster.process.background import until_one_ends
@@ -45,7 +45,7 @@ _log = get_logger("membership")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """What travels with every beat."""
+    """What travels with every beat, and as this worker joins."""
 
     load: EngineLoad
     draining: bool
@@ -56,8 +56,8 @@ class Pulse:
     """All that requests may ask for."""
     is_settling: bool = False
     """It has not been ready yet."""
-    num_unread_adapters: int = 0
-    """Of its folder, still to be read."""
+    unread_adapters: UnreadAdapters = NOTHING_UNREAD
+    """That it may offer soon."""
 
 
 class MembershipClient:
@@ -160,7 +160,9 @@ class MembershipClient:
         pulse = self._take_pulse()
         member = replace(self._member, kv_transport=pulse.kv_transport)
         request = membership_pb2.JoinRequest(
-            member=member_to_wire(member), hold=hold_to_wire(pulse.hold)
+            member=member_to_wire(member),
+            hold=hold_to_wire(pulse.hold),
+            beat=self._beat_of(pulse),
         )
         self._may_be_known = True  # from now on, also when the answer is lost
         reply = await self._link.join(request, timeout_s=CALL_TIMEOUT_S)
@@ -169,12 +171,20 @@ class MembershipClient:
         self._settles_later = UNSAID
         self._on_hold(hold_from_wire(reply.hold))
         self._note_admission()
-        self._soon.set()  # the first beat carries the load
+        self._soon.set()  # the first beat is told whether this worker may be ready
         _log.info("joined the router", router=self._router, beat_s=reply.beat_interval_s)
 
     async def _beat(self) -> None:
-        pulse = self._take_pulse()
-        request = membership_pb2.BeatRequest(
+        request = self._beat_of(self._take_pulse())
+        reply = await self._link.beat(request, timeout_s=CALL_TIMEOUT_S)
+        self._settles_later = reply.settles_later
+        self._on_hold(hold_from_wire(reply.hold))
+        if not reply.known:
+            self._joined = False
+            _log.warning("the router does not know this worker any more", router=self._router)
+
+    def _beat_of(self, pulse: Pulse) -> membership_pb2.BeatRequest:
+        return membership_pb2.BeatRequest(
             worker_id=self._member.worker_id,
             incarnation=self._member.incarnation,
             load=load_to_wire(pulse.load),
@@ -183,14 +193,8 @@ class MembershipClient:
             hold=hold_to_wire(pulse.hold),
             adapters=map(adapter_to_wire, pulse.adapters),
             is_settling=pulse.is_settling,
-            num_unread_adapters=pulse.num_unread_adapters,
+            unread_adapters=unread_to_wire(pulse.unread_adapters),
         )
-        reply = await self._link.beat(request, timeout_s=CALL_TIMEOUT_S)
-        self._settles_later = reply.settles_later
-        self._on_hold(hold_from_wire(reply.hold))
-        if not reply.known:
-            self._joined = False
-            _log.warning("the router does not know this worker any more", router=self._router)
 
     async def _pause(self, seconds: float) -> None:
         """Ends early when something is to be told soon."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 
-from cluster.adapter import OfferedAdapter
+from cluster.adapter import NOTHING_UNREAD, OfferedAdapter, UnreadAdapters
 from cluster.errors import InvalidRequest
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
@@ -110,8 +110,8 @@ class MemberState:
     """As of its last beat."""
     is_settling: bool = False
     """It has not been ready yet, by its last beat."""
-    num_unread_adapters: int = 0
-    """In its folder, by its last beat: it may offer them once it could read them."""
+    unread_adapters: UnreadAdapters = NOTHING_UNREAD
+    """By its last beat: it may offer them soon."""
 
     @classmethod
     def joined(cls, member: Member, now_s: float) -> MemberState:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from cluster.adapter import OfferedAdapter
+from cluster.adapter import NOTHING_UNREAD, OfferedAdapter, UnreadAdapters
 from cluster.errors import QueueFull
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
@@ -51,7 +51,7 @@ class MemoryMembership:
         kv_transport: str = "",
         adapters: tuple[OfferedAdapter, ...] = (),
         is_settling: bool = False,
-        num_unread_adapters: int = 0,
+        unread_adapters: UnreadAdapters = NOTHING_UNREAD,
     ) -> bool:
         """See `MembershipStore.beat`."""
         known = self._find(key)
@@ -66,7 +66,7 @@ class MemoryMembership:
             heard_s=self._clock(),
             adapters=known.adapters if adapters == known.adapters else adapters,
             is_settling=is_settling,
-            num_unread_adapters=num_unread_adapters,
+            unread_adapters=unread_adapters,
         )
         self._report(state)
         return True
@@ -82,7 +82,7 @@ class MemoryMembership:
             heard_s=self._clock(),
             adapters=known.adapters,
             is_settling=known.is_settling,
-            num_unread_adapters=known.num_unread_adapters,
+            unread_adapters=known.unread_adapters,
         )
         self._report(state)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster.adapter import OfferedAdapter
+from cluster.adapter import NOTHING_UNREAD, OfferedAdapter, UnreadAdapters
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member, MemberState
@@ -76,10 +76,10 @@ class MembershipStore(Protocol):
         kv_transport: str = "",
         adapters: tuple[OfferedAdapter, ...] = (),
         is_settling: bool = False,
-        num_unread_adapters: int = 0,
+        unread_adapters: UnreadAdapters = NOTHING_UNREAD,
     ) -> bool:
         """Renews the lease. False when that process is not a member: it must join again.
-        `is_settling`: it has not been ready yet. `num_unread_adapters`: see MemberState."""
+        `is_settling`: it has not been ready yet. `unread_adapters`: see MemberState."""
         ...
 
     def report(self, key: WorkerKey, load: EngineLoad) -> None:

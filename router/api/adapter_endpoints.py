@@ -104,10 +104,10 @@ class AdapterBodies:
 
     async def unload(self, body: bytes) -> DoneBody:
         """As `load`. Raises UnknownModel, as vLLM has it, for a name that stands for nothing: one
-        that is misspelt must not look unloaded. While workers read their adapters it may be one of
-        these, and the order stands."""
+        that is misspelt must not look unloaded. That of one that a worker has still to read stands
+        for something: the order is taken."""
         asked = decode(body, self._unload)
-        if not self._orders.is_known(asked.lora_name):
+        if not self._orders.may_be_known(asked.lora_name):
             raise UnknownModel(
                 f"no worker has an adapter {asked.lora_name[:200]!r}; GET /v1/models lists those "
                 "that are there",

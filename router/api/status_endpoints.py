@@ -71,11 +71,12 @@ class StatusEndpoints:
         return _json(listed(self._model, tenant_in(request)))
 
     async def model(self, request: Request) -> Response:
-        """One of them by its name. Raises UnknownModel."""
-        name = self._model.adapter_of(request.path_params["name"])
+        """One of them by its name. Raises UnknownModel and AdapterUnread."""
+        name = self._model.adapter_name_in(request.path_params["name"])
         if not name:
             return _json(msgspec.json.encode(_body_of(self._model)))
-        adapter = self._model.listed_adapter(name if tenant_in(request).may_ask(name) else "")
+        self._model.check_key(tenant_in(request), name)
+        adapter = self._model.listed_adapter(name)
         return _json(msgspec.json.encode(_body_of_adapter(self._model, adapter)))
 
 

@@ -56,19 +56,23 @@ class TextEndpoint:
         split = await self._split_here(body)
         if split is None:
             done = await pipeline.read_large(reader.door, body, until, caller)
-            self._check_name(exchange, done.rest)
+            self._check_model(exchange, done.rest)
         else:
-            self._check_name(exchange, split.rest)
+            self._check_model(exchange, split.rest)
             ids = [await pipeline.encode(each, until, caller) for each in split.prompts]
             done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)), split.ignored)
         held.close()
         exchange.headers += self._context.ignored.tell(done.ignored)
         await exchange.reply(await reader.answer(done.rest, done.prompts))
 
-    def _check_name(self, exchange: Exchange, rest: bytes) -> None:
-        """Texts are the same with every adapter. Raises UnknownModel."""
-        if name := self._door.model.adapter_of(model_in(rest)):
-            self._door.pipeline.adapter_of(exchange.tenant, name)
+    def _check_model(self, exchange: Exchange, rest: bytes) -> None:
+        """Texts are the same with every adapter, whatever it makes of them. Raises UnknownModel,
+        AdapterUnread and NotAllowed."""
+        model = self._door.model
+        name = model.adapter_name_in(model_in(rest))
+        model.check_key(exchange.tenant, name)
+        if name:
+            model.listed_adapter(name)
 
     async def _split_here(self, body: bytes) -> SplitBody | None:
         """None where that, or what follows, is a text worker's work."""

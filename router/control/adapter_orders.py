@@ -67,13 +67,10 @@ class AdapterOrders:
         check_name(request.name)
         return await self._tell_all(request)
 
-    def is_known(self, name: str) -> bool:
+    def may_be_known(self, name: str) -> bool:
         """A worker has it by its last beat, or is to load it, or may be about to read it."""
-        order = self._standing.of(name)
-        if order is not None and isinstance(order.request, LoadAdapterRequest):
-            return True
-        return any(
-            _digest_at(item, name) or item.state.num_unread_adapters for item in self._members()
+        return self._is_to_load(name) or any(
+            _digest_at(item, name) or name in item.state.unread_adapters for item in self._members()
         )
 
     async def _tell_all(self, request: AdapterOrder) -> AdapterAnswer:
@@ -151,9 +148,10 @@ class AdapterOrders:
             self._background.once(f"adapter orders {key.worker_id}", bringing)
 
     async def _bring_in(self, item: FleetMember) -> None:
-        """What stands is told to one that has joined, in order; what it could not do is told again
-        after ever longer rests, unless it will not have it."""
-        names, rest_s = self._standing.names, FIRST_REST_S
+        """What stands is told to one that has joined: first what it is to unload, which waits for
+        no storage, then the others, each in order; what it could not do is told again after ever
+        longer rests, unless it will not have it."""
+        names, rest_s = sorted(self._standing.names, key=self._is_to_load), FIRST_REST_S
         while True:
             names = [name for name in names if not await self._bring(item, name)]
             if not names:
@@ -162,6 +160,10 @@ class AdapterOrders:
             rest_s = min(2 * rest_s, MAX_REST_S)
             if self._fleet.find(item.key) is None:
                 return
+
+    def _is_to_load(self, name: str) -> bool:
+        order = self._standing.of(name)
+        return order is not None and isinstance(order.request, LoadAdapterRequest)
 
     async def _bring(self, item: FleetMember, name: str) -> bool:
         """A new order about the same name that comes meanwhile is told again, so as to be the last.

@@ -15,7 +15,8 @@ from cluster.errors import InvalidRequest, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from cluster.membership.adapter_wire import adapter_to_wire, adapters_from_wire
+from cluster.membership.adapter_wire import adapter_to_wire, adapters_from_wire, unread_from_wire
+from cluster.membership.client import Pulse
 from cluster.membership.hold import hold_from_wire, hold_to_wire
 from cluster.membership.member import MAX_NAME_CHARS, member_from_wire, member_to_wire
 from cluster.membership.store import MembershipStore
@@ -100,8 +101,11 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         """Adds a worker; a former incarnation of it is removed whole. See `JoinRules`."""
         try:
             member, hold = member_from_wire(request.member), hold_from_wire(request.hold)
+            pulse = _pulse_from_wire(request.beat) if request.HasField("beat") else None
             self._terms.rules.check(member, context.peer())
             await self._store.join(member)
+            if pulse is not None:
+                await self._take_beat(member.key, pulse)
             self._fleet.holds.hear(member.worker_id, hold)
         except SplitserveError as error:
             await abort(context, error)
@@ -116,30 +120,32 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
     ) -> membership_pb2.BeatResponse:
         """Renews a lease. known=false: the worker must join again."""
         try:
-            load, hold = _checked_load(request.load), hold_from_wire(request.hold)
-            _check_length("kv_transport", request.kv_transport)
-            adapters = adapters_from_wire(request.adapters)
+            pulse = _pulse_from_wire(request)
         except SplitserveError as error:
             await abort(context, error)
         key = WorkerKey(request.worker_id, request.incarnation)
-        known = await self._store.beat(
-            key,
-            load,
-            draining=request.draining,
-            kv_transport=request.kv_transport,
-            adapters=adapters,
-            is_settling=request.is_settling,
-            num_unread_adapters=request.num_unread_adapters,
-        )
+        known = await self._take_beat(key, pulse)
         holds = self._fleet.holds
         if known:
-            holds.hear(request.worker_id, hold)
+            holds.hear(request.worker_id, pulse.hold)
         else:
             self._on_unknown()
         return membership_pb2.BeatResponse(
             known=known,
             hold=hold_to_wire(holds.of(request.worker_id)),
             settles_later=self._settling.why_later(key) if request.is_settling else "",
+        )
+
+    async def _take_beat(self, key: WorkerKey, pulse: Pulse) -> bool:
+        """False: nobody who has joined."""
+        return await self._store.beat(
+            key,
+            pulse.load,
+            draining=pulse.draining,
+            kv_transport=pulse.kv_transport,
+            adapters=pulse.adapters,
+            is_settling=pulse.is_settling,
+            unread_adapters=pulse.unread_adapters,
         )
 
     async def Leave(
@@ -258,6 +264,20 @@ def _pairing_to_wire(state: PairingState) -> membership_pb2.PairingState:
         num_decode=state.num_decode,
         is_served=state.is_served,
         lacks=state.lacks or "",
+    )
+
+
+def _pulse_from_wire(message: membership_pb2.BeatRequest) -> Pulse:
+    """Checked. Raises InvalidRequest."""
+    _check_length("kv_transport", message.kv_transport)
+    return Pulse(
+        load=_checked_load(message.load),
+        draining=message.draining,
+        kv_transport=message.kv_transport,
+        hold=hold_from_wire(message.hold),
+        adapters=adapters_from_wire(message.adapters),
+        is_settling=message.is_settling,
+        unread_adapters=unread_from_wire(message.unread_adapters),
     )
 
 

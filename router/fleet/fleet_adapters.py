@@ -15,9 +15,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from cluster.adapter import Adapter
+from cluster.adapter import Adapter, UnreadAdapters
 from cluster.deadline import Clock
 from cluster.identity import Role, WorkerKey
+from router.fleet.first_look import HEAR_ALL_S
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 
@@ -37,7 +38,8 @@ class FleetAdapters:
     """Of one router. From the event loop; looks anew when the fleet has changed."""
 
     def __init__(self, fleet: Fleet, clock: Clock) -> None:
-        self._fleet = fleet
+        self._fleet, self._clock = fleet, clock
+        self._began_s = clock()
         self._of_text = _Versions(clock)
         self._of_pooling = _Versions(clock)
         self._is_current = False
@@ -58,11 +60,15 @@ class FleetAdapters:
         """As `find`, for an embedding or a score."""
         return self.find(name, is_pooled=True)
 
-    def has_unread(self) -> bool:
-        """A worker that could answer still reads its adapters: it may offer names that nobody knows
-        yet."""
-        members = self._fleet.members
-        return any(item.state.num_unread_adapters for item in members if item.answers)
+    def unread(self) -> UnreadAdapters:
+        """What workers may offer soon that could answer. At a router that has just started
+        any name: workers that had it may not have come back yet."""
+        told = [item.state.unread_adapters for item in self._fleet.members if item.answers]
+        is_new = self._clock() - self._began_s < HEAR_ALL_S
+        return UnreadAdapters(
+            names=frozenset[str]().union(*(each.names for each in told)),
+            may_be_any=is_new or any(each.may_be_any for each in told),
+        )
 
     def all(self) -> list[Adapter]:
         """By name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from random import Random
 
 from cluster.errors import NotAllowed, NotResumable
@@ -77,6 +78,8 @@ class DoorContext:
     def _is_for_some(self, tenant: Tenant) -> bool:
         """Whether its key is good for the model or one of its adapters, as far as these are known:
         which one is asked for is seen when the request is read."""
-        if tenant.may_ask(self.model.name) or self.model.has_unread_adapters():
+        if tenant.may_ask(self.model.name):
             return True
-        return any(tenant.may_ask(adapter.name) for adapter in self.model.all_adapters())
+        unread = self.model.unread_adapters()
+        known = (adapter.name for adapter in self.model.all_adapters())
+        return unread.may_be_any or any(map(tenant.may_ask, chain(known, unread.names)))

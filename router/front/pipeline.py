@@ -19,7 +19,7 @@ import msgspec
 
 from cluster.adapter import Adapter
 from cluster.deadline import Deadline
-from cluster.errors import NotAllowed, SplitserveError
+from cluster.errors import SplitserveError
 from cluster.generation import MAX_PREDICTION_TOKENS
 from cluster.grammar import Grammar
 from cluster.process.loop_share import LoopShare
@@ -48,7 +48,7 @@ from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
 from router.front.request_log import RequestLog
 from router.front.running_answer import RunningAnswer
-from router.front.served_model import ServedModel, unknown_model
+from router.front.served_model import ServedModel
 from router.front.spending import reserved, settle
 from router.front.text_work import Door, ReadBody, TextWork
 from router.pricing.answer_lengths import AnswerLengths
@@ -228,12 +228,8 @@ class CompletionPipeline:
         """By its name; empty: the model alone, None. Raises UnknownModel, or AdapterUnread, also of
         an adapter that the key is not for, which so learns of none, and NotAllowed for a key that
         is not for the model. `is_pooled`: an embedding or a score is wanted."""
-        model = self._model
-        if not tenant.may_ask(name or model.name):
-            if name:
-                raise unknown_model(model, name)
-            raise NotAllowed(f"this API key is not for {model.name[:200]}")
-        return model.adapter_named(name, is_pooled=is_pooled) if name else None
+        self._model.check_key(tenant, name)
+        return self._model.adapter_named(name, is_pooled=is_pooled) if name else None
 
     async def _grammar_of(
         self, request: GenerationRequest, token_ids: list[int], grammar: Grammar

@@ -39,7 +39,7 @@ class PooledRest(msgspec.Struct, kw_only=True):
         timeout_s: float | None = None,
     ) -> PooledRest:
         """What all requests share; `asked`: for a model by that name. Raises InvalidRequest."""
-        salt, adapter = check_salt(cache_salt or ""), model.adapter_of(asked)
+        salt, adapter = check_salt(cache_salt or ""), model.adapter_name_in(asked)
         return cls(timeout_s=timeout_s, cache_salt=salt, adapter=adapter)
 
     def name_of(self, model: ServedModel) -> str:

@@ -95,7 +95,7 @@ class InferenceService:
                 caller=caller,
                 limits=limits,
                 defaults=self._door.model.defaults,
-                adapter=self._door.model.adapter_of(message.model),
+                adapter=self._door.model.adapter_name_in(message.model),
             )
             if self._door.tracing is not None:
                 wanted = replace(wanted, trace=_trace(self._door.tracing, wanted, context))

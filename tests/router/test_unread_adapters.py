@@ -1,7 +1,9 @@
-"""A fleet whose workers still read their adapters: a name that nobody knows may come."""
+"""A fleet whose workers still read their adapters: names that nobody knows may come, and which."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,8 +12,12 @@ import httpx
 import msgspec
 import pytest
 
+from cluster.adapter import NOTHING_UNREAD, UnreadAdapters
 from cluster.generation import EngineLoad
-from router.front.served_model import ServedModel
+from cluster.world import World
+from router.control.plane import FleetPlane
+from router.fleet.first_look import HEAR_ALL_S
+from router.front.served_model import UNREAD_RETRY_S, ServedModel
 from router.front.text_work import LARGE_BODY_BYTES
 from tests.router.api.test_adapters_over_http import adapted_model
 from tests.router.fake_decode_worker import FakeDecodeWorker, until
@@ -20,24 +26,34 @@ from tests.router.planes import prefill_member, running_plane
 from tests.router.test_keys_at_the_doors import CHAT, COMPLETIONS, Keys, http, over_grpc
 from tests.router.test_router_process import running_router
 
+TWO, ANY = UnreadAdapters(frozenset({"two"})), UnreadAdapters(may_be_any=True)
+OTHERS = UnreadAdapters(frozenset({"four", "five"}))
+UNREAD, UNKNOWN = (503, "adapter_unread"), (404, "model_not_found")
+
 
 @dataclass
 class Reading:
-    """Whether a worker reads."""
+    """What workers read."""
 
-    is_on: bool = True
+    unread: UnreadAdapters = NOTHING_UNREAD
 
-    def __call__(self) -> bool:
-        return self.is_on
+    def __call__(self) -> UnreadAdapters:
+        return self.unread
 
     @property
     def model(self) -> ServedModel:
-        return replace(adapted_model(), has_unread_adapters=self)
+        return replace(adapted_model(), unread_adapters=self)
+
+
+def told_by(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
 
 
 @pytest.mark.parametrize("padding", [0, LARGE_BODY_BYTES], ids=["small", "large"])
-async def test_an_unknown_name_may_be_tried_again_while_adapters_are_read(padding: int) -> None:
-    reading = Reading()
+async def test_a_name_that_is_read_may_be_tried_again_and_one_that_is_misspelt_may_not(
+    padding: int,
+) -> None:
+    reading = Reading(TWO)
     async with running_front(model=reading.model) as front, httpx.AsyncClient() as client:
 
         async def asked(name: str) -> httpx.Response:
@@ -46,54 +62,107 @@ async def test_an_unknown_name_may_be_tried_again_while_adapters_are_read(paddin
             return await client.post(f"{front.url}/v1/completions", content=body, headers=headers)
 
         told = await asked("two")
-        assert (told.status_code, told.json()["error"]["code"]) == (503, "adapter_unread")
-        assert int(told.headers["retry-after"]) >= 1 and "`two`" in told.json()["error"]["message"]
+        assert told_by(told) == UNREAD and "`two`" in told.json()["error"]["message"]
+        assert int(told.headers["retry-after"]) >= UNREAD_RETRY_S
         assert (await client.get(f"{front.url}/v1/models/two")).status_code == 503
         for name in ("one", MODEL):
             assert (await asked(name)).status_code == 200
-        reading.is_on = False
-        told = await asked("two")
-        assert (told.status_code, told.json()["error"]["code"]) == (404, "model_not_found")
+        assert told_by(await asked("tow")) == UNKNOWN
+        assert (await client.get(f"{front.url}/v1/models/tow")).status_code == 404
+        reading.unread = ANY
+        assert told_by(await asked("tow")) == UNREAD
+        reading.unread = NOTHING_UNREAD
+        assert told_by(await asked("two")) == UNKNOWN
 
 
-async def test_a_key_for_adapters_alone_is_let_in_while_they_are_read(tmp_path: Path) -> None:
-    reading, keys = Reading(), Keys(tmp_path / "keys.json")
+@pytest.mark.parametrize("padding", [0, LARGE_BODY_BYTES], ids=["small", "large"])
+async def test_a_key_learns_nothing_of_names_that_it_is_not_for(
+    tmp_path: Path, padding: int
+) -> None:
+    reading, keys = Reading(TWO), Keys(tmp_path / "keys.json")
+    key = keys.add("acme", models=(MODEL,))
+    options = {"model": reading.model, "api_keys": str(keys.path)}
+    async with (
+        running_router(says("Hello"), **options) as router,  # type: ignore[arg-type]
+        http(router, key) as client,
+    ):
+        for reading.unread, expected in ((TWO, UNKNOWN), (ANY, UNREAD)):
+            for name in ("one", "two", "three"):
+                body = msgspec.json.encode({**CHAT, "model": name}) + b" " * padding
+                told = await client.post(
+                    COMPLETIONS, content=body, headers={"content-type": "application/json"}
+                )
+                assert told_by(told) == expected, name
+                page = await client.get(f"/v1/models/{name}")
+                assert told_by(page) == expected and f"`{name}`" in page.text
+
+
+@pytest.mark.parametrize("unread", [UnreadAdapters(frozenset({"another"})), ANY])
+async def test_a_key_for_adapters_alone_is_let_in_while_they_are_read(
+    tmp_path: Path, unread: UnreadAdapters
+) -> None:
+    reading, keys = Reading(unread), Keys(tmp_path / "keys.json")
     asks = {**CHAT, "model": "another"}
     options = {"model": reading.model, "api_keys": str(keys.path)}
     async with (
         running_router(says("Hello"), **options) as router,  # type: ignore[arg-type]
         http(router, keys.other_model) as client,
     ):
-        told = await client.post(COMPLETIONS, json=asks)
-        assert (told.status_code, told.json()["error"]["code"]) == (503, "adapter_unread")
-        for forbidden in ("one", "two"):  # of which it learns nothing
-            other = await client.post(COMPLETIONS, json={**CHAT, "model": forbidden})
-            assert (other.status_code, other.json()["error"]["code"]) == (503, "adapter_unread")
+        assert told_by(await client.post(COMPLETIONS, json=asks)) == UNREAD
         with pytest.raises(grpc.aio.AioRpcError) as over:
             await over_grpc(router, keys.other_model)
         assert over.value.code() == grpc.StatusCode.PERMISSION_DENIED  # the model's own name
-        told = await client.post(COMPLETIONS, json=CHAT)
-        assert (told.status_code, told.json()["error"]["code"]) == (403, "not_allowed")
-        reading.is_on = False
-        told = await client.post(COMPLETIONS, json=asks)
-        assert (told.status_code, told.json()["error"]["code"]) == (403, "not_allowed")
+        for path in (COMPLETIONS, "/tokenize"):
+            assert told_by(await client.post(path, json=CHAT)) == (403, "not_allowed")
+        for reading.unread in (OTHERS, NOTHING_UNREAD):
+            assert told_by(await client.post(COMPLETIONS, json=asks)) == (403, "not_allowed")
 
 
-async def test_a_fleet_has_unread_adapters_while_a_worker_that_answers_says_so() -> None:
-    prefill = prefill_member("prefill-0")
-    async with FakeDecodeWorker() as worker, running_plane() as plane:
+@dataclass
+class Hands:
+    """A clock that a test moves."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@asynccontextmanager
+async def plane_of(clock: Hands) -> AsyncIterator[FleetPlane]:
+    async with running_plane(world=World(clock=clock), worker_lease_s=1e6) as plane:
+        yield plane
+
+
+async def test_a_fleet_has_the_unread_names_of_workers_that_answer() -> None:
+    prefill, clock = prefill_member("prefill-0"), Hands()
+    async with FakeDecodeWorker() as worker, plane_of(clock) as plane:
         decode = worker.member()
         for member in (decode, prefill):
             await plane.store.join(member)
         await until(lambda: plane.fleet.find(decode.key) is not None)
-        adapters, orders, load = plane.adapters, plane.adapter_orders, EngineLoad()
-        assert not adapters.has_unread() and not orders.is_known("one")
-        await plane.store.beat(prefill.key, load, draining=False, num_unread_adapters=2)
-        assert not adapters.has_unread() and orders.is_known("one")
-        await plane.store.beat(prefill.key, load, draining=False)
-        await plane.store.beat(decode.key, load, draining=False, num_unread_adapters=2)
-        assert adapters.has_unread() and orders.is_known("one")
+        clock.now_s += HEAR_ALL_S
+        orders, load = plane.adapter_orders, EngineLoad()
+        unread = plane.adapters.unread
+        assert unread() == NOTHING_UNREAD and not orders.may_be_known("two")
+        await plane.store.beat(prefill.key, load, draining=False, unread_adapters=TWO)
+        assert unread() == NOTHING_UNREAD
+        assert orders.may_be_known("two") and not orders.may_be_known("tow")
+        await plane.store.beat(decode.key, load, draining=False, unread_adapters=OTHERS)
+        assert unread() == OTHERS
         plane.store.report(decode.key, load)
-        assert adapters.has_unread(), "frames of its session say nothing of it"
+        assert unread() == OTHERS, "frames of its session say nothing of it"
+        await plane.store.beat(decode.key, load, draining=False, unread_adapters=ANY)
+        assert unread() == ANY and orders.may_be_known("tow")
         await plane.store.beat(decode.key, load, draining=False)
-        assert not adapters.has_unread() and not orders.is_known("one")
+        await plane.store.beat(prefill.key, load, draining=False)
+        assert unread() == NOTHING_UNREAD and not orders.may_be_known("two")
+
+
+async def test_of_a_router_that_has_just_started_any_name_may_come_until_workers_are_back() -> None:
+    clock = Hands()
+    async with plane_of(clock) as plane:
+        assert plane.adapters.unread() == ANY
+        assert not plane.adapter_orders.may_be_known("two"), "operators name what is there"
+        clock.now_s += HEAR_ALL_S
+        assert plane.adapters.unread() == NOTHING_UNREAD

@@ -62,6 +62,8 @@ class NotingRouter(membership_pb2_grpc.MembershipServicer):
 
     def __init__(self) -> None:
         self.joins: list[membership_pb2.Member] = []
+        self.joining: list[membership_pb2.JoinRequest] = []
+        """With what else it was told by those in `joins`."""
         self.beats: list[membership_pb2.BeatRequest] = []
         self.leaves: list[membership_pb2.LeaveRequest] = []
         self.knows = True
@@ -85,6 +87,7 @@ class NotingRouter(membership_pb2_grpc.MembershipServicer):
 
     async def Join(self, request, context):
         self.joins.append(request.member)
+        self.joining.append(request)
         await self._notify()
         return membership_pb2.JoinResponse(beat_interval_s=0.02, lease_s=1.0)
 

@@ -7,6 +7,7 @@ Storage that is back has all of them: after one that was found others that are d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,10 +31,8 @@ class LostAdapters:
     def __contains__(self, name: str) -> bool:
         return name in self._lost
 
-    @property
-    def num(self) -> int:
-        """Of them."""
-        return len(self._lost)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lost)
 
     def note(self, name: str, path: str) -> None:
         """Its files are below the root at `path`. One that is known waits as long as it did."""

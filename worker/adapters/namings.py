@@ -36,6 +36,11 @@ class OpenNamings:
         finally:
             self._open.remove(naming)
 
+    @property
+    def names(self) -> list[str]:
+        """That may come of those that are open."""
+        return [naming.name for naming in self._open if naming.holds]
+
     def revoke(self, name: str) -> bool:
         """All that are open for a name; False where there is none."""
         found = [naming for naming in self._open if naming.name == name and naming.holds]

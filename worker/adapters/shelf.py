@@ -17,10 +17,11 @@ import asyncio
 from collections.abc import Callable, Container
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from cluster.adapter import check_name
+from cluster.adapter import MAX_ADAPTERS, UnreadAdapters, check_name
 from cluster.deadline import Clock, Sleep
 from cluster.errors import AdapterRefused, AdapterUnread, SplitserveError
 from cluster.logs import get_logger
@@ -33,6 +34,7 @@ from worker.adapters.lost import LostAdapters
 from worker.adapters.namings import OpenNamings
 from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.offered import LookedAt, OfferedAdapters
+from worker.adapters.root_readings import RootReadings
 from worker.adapters.shelf_scan import Signature, scan, signature_of
 from worker.adapters.steady_signatures import SteadySignatures
 from worker.adapters.storage import FolderStorage
@@ -84,23 +86,26 @@ class AdapterShelf:
         self._namings = OpenNamings()
         self.has_looked = asyncio.Event()
         """What lies there is offered, as far as it could be read."""
-        self.num_read = self.num_to_read = 0
-        """At this look."""
-        self._unread_since_s: float | None = None
-        """The folder itself; None: the last look has read it."""
+        self.to_read: list[str] = []
+        self.num_read = 0
+        """Names, and how many of them have been read, at this look."""
+        self._root_readings = RootReadings(clock)
 
     @property
-    def num_unread(self) -> int:
-        """That lie in the folder, or were ordered, and are to be read: for the first time, or again
-        after they could not be. One at least until it is known what lies there."""
-        num_left = self.num_to_read - self.num_read
-        return max(num_left + self._lost.num, int(self._seen is None))
+    def unread(self) -> UnreadAdapters:
+        """Of the folder, or ordered, and not offered yet: being read, or to be read, for the first
+        time or again after they could not be. Any, until it is known what lies there."""
+        due = [name for name in self.to_read[self.num_read :] if self._is_due(name)]
+        names = dict.fromkeys([*self._namings.names, *due, *self._lost])
+        unread = (name for name in names if self.offered.find(name) is None)
+        return UnreadAdapters(
+            names=frozenset(islice(unread, MAX_ADAPTERS)),
+            may_be_any=self._root_readings.first_is_due,
+        )
 
     def numbers(self) -> AdapterNumbers:
         """Of now; from any thread."""
-        since_s = self._unread_since_s
-        unread_s = 0.0 if since_s is None else self._clock() - since_s
-        return replace(self.offered.numbers, folder_unread_s=unread_s)
+        return replace(self.offered.numbers, folder_unread_s=self._root_readings.unread_s)
 
     async def follow(self) -> None:
         """Looks again and again, until it is cancelled."""
@@ -116,9 +121,9 @@ class AdapterShelf:
             what, question = "the folder of adapters", partial(scan, self._root)
             found = await self._root_storage.ask(what, question)
         except AdapterUnread as error:
-            self._note_root(is_read=False, cause=str(error))
+            self._root_readings.note(is_read=False, cause=str(error))
         else:
-            self._note_root(is_read=True)
+            self._root_readings.note(is_read=True)
             await self._take(found)
 
     async def load(self, name: str, path: str) -> str:
@@ -164,17 +169,21 @@ class AdapterShelf:
             before = now
             for name in [name for name in self._ordered if name in now]:
                 self._pass_over(name)
+        steady = [name for name, seen in now.items() if before.get(name) == seen]
+        self.num_read, self.to_read = 0, [name for name in steady if self._is_due(name)]
         async with self._turn:
             self._withdraw_all_but(found)
-        changed = [name for name, seen in now.items() if before.get(name) == seen]
-        changed = [name for name in changed if self._taken.get(name) != now[name]]
-        self.num_read, self.num_to_read = 0, len(changed)
-        for name in changed:
+        for name in self.to_read:
             async with self._turn:
-                if self._taken.get(name) != now[name]:
+                if self._is_due(name):
                     self._taken[name] = now[name]
                     await self._take_one(name, name)
             self.num_read += 1
+
+    def _is_due(self, name: str) -> bool:
+        """As it lies in the folder it was not read, nor passed over."""
+        now = (self._seen or {}).get(name)
+        return now is not None and self._taken.get(name) != now
 
     def _just_missing(self, found: Container[str]) -> set[str]:
         """Names that this look has not found for the first time: they may be put in place of others
@@ -250,16 +259,6 @@ class AdapterShelf:
             self._give_up(name)
         item = self.offered.find(name)
         return name not in self._ordered and (item is None or item.digest != digest)
-
-    def _note_root(self, *, is_read: bool, cause: str = "") -> None:
-        """Said when it changes, and not with every look."""
-        was_read = self._unread_since_s is None
-        if not is_read and was_read:
-            _log.error("the folder of adapters cannot be read; it is tried again", cause=cause)
-            self._unread_since_s = self._clock()
-        elif is_read and not was_read:
-            _log.info("the folder of adapters can be read again")
-            self._unread_since_s = None
 
     def _give_up(self, name: str) -> None:
         """Its order, and what was lost of it."""

@@ -160,7 +160,7 @@ class ChatReader:
                 default_max_tokens=self._model.defaults.max_new_tokens,
                 stop=sampling.stops_of(request),
                 cache_salt=sampling.salt_of(request),
-                adapter=self._model.adapter_of(request.model),
+                adapter=self._model.adapter_name_in(request.model),
                 text=self._text_options(request, parsing),
                 keep_tokens=logprobs is not None,
                 prediction=predicted_text(request.prediction) if request.prediction else None,

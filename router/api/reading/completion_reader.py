@@ -112,7 +112,7 @@ class CompletionReader:
                 default_max_tokens=DEFAULT_MAX_TOKENS,
                 stop=sampling.stops_of(request),
                 cache_salt=sampling.salt_of(request),
-                adapter=self._model.adapter_of(request.model),
+                adapter=self._model.adapter_name_in(request.model),
                 text=sampling.text_options_of(request),
                 is_echoed=bool(request.echo),
                 keep_tokens=logprobs is not None,

@@ -90,6 +90,18 @@ async def test_an_adapter_s_page_is_there_whatever_it_is_asked_for() -> None:
         assert (await http.get(f"{front.url}/v1/models/two")).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["tokenize", "detokenize"])
+async def test_texts_are_the_same_for_every_name_that_is_listed(path: str) -> None:
+    async with (
+        running_front(pools(numbers), model=adapted_model()) as front,
+        httpx.AsyncClient() as http,
+    ):
+        body = {"tokenize": {"prompt": "a"}, "detokenize": {"tokens": [65]}}[path]
+        for name, status in (("one", 200), ("text-only", 200), ("two", 404)):
+            found = await http.post(f"{front.url}/{path}", json={"model": name, **body})
+            assert found.status_code == status, name
+
+
 async def test_over_grpc_an_adapter_is_asked_for_alike() -> None:
     async with running_grpc(pools(numbers), model=adapted_model()) as front:
         inputs = [inference_pb2.EmbedInput(text="abc")]

@@ -84,7 +84,7 @@ class Orders:
 
     unload = load
 
-    def is_known(self, name: str) -> bool:
+    def may_be_known(self, name: str) -> bool:
         return name == "one"
 
 
@@ -258,3 +258,28 @@ async def test_texts_are_for_the_names_of_a_key(path: str) -> None:
             for name in (MODEL, "one", "two")
         ]
     assert told == [200, 200, 404]
+
+
+@pytest.mark.parametrize("padding", [0, LARGE_BODY_BYTES], ids=["small", "large"])
+@pytest.mark.parametrize("path", ASKED)
+async def test_a_key_for_an_adapter_alone_is_told_at_every_path_that_it_is_not_for_the_base(
+    path: str, padding: int
+) -> None:
+    async with (
+        running_front(model=adapted_model(), keyring=KeyOf("one")) as front,
+        httpx.AsyncClient() as http,
+    ):
+        for name, status in ((MODEL, 403), (None, 403), ("one", 200)):
+            body = msgspec.json.encode({"model": name, **ASKED[path]}) + b" " * padding
+            answer = await http.post(f"{front.url}{path}", content=body, headers=JSON)
+            assert answer.status_code == status, name
+
+
+async def test_a_page_names_what_was_asked_for_to_a_key_that_is_not_for_it() -> None:
+    async with (
+        running_front(model=adapted_model(), keyring=KeyOf(MODEL)) as front,
+        httpx.AsyncClient() as http,
+    ):
+        for name in ("one", "two"):
+            answer = await http.get(f"{front.url}/v1/models/{name}")
+            assert (answer.status_code, f"`{name}`" in answer.text) == (404, True)

@@ -209,6 +209,22 @@ async def test_what_failed_is_told_again_after_a_rest_unless_it_was_refused(
         assert workers.of(NEW) == ["-one"] * times
 
 
+async def test_a_worker_that_joins_is_told_first_what_it_is_to_unload() -> None:
+    """Loads wait for storage, each for a minute where it hangs; the worker would serve meanwhile
+    what was withdrawn."""
+    async with fleet() as (plane, workers):
+        for name in ("one", "three"):
+            await plane.adapter_orders.load(LoadAdapterRequest(name=name, path="folder"))
+        await plane.adapter_orders.unload(UnloadAdapterRequest(name="two"))
+        workers.error = AdapterUnread("no storage")
+        await plane.store.join(NEW)
+        in_order = ["-two", "+one", "+three"]
+        await until(lambda: workers.of(NEW) == in_order)
+        await until(lambda: FIRST_REST_S in workers.waits_s)
+        workers.now_s += FIRST_REST_S
+        await until(lambda: workers.of(NEW) == 2 * in_order)
+
+
 async def test_changes_of_the_fleet_have_no_worker_told_more_often() -> None:
     async with fleet() as (plane, workers):
         await plane.adapter_orders.load(LOAD)
@@ -327,12 +343,12 @@ async def test_a_worker_whose_beats_do_not_say_what_it_has_done_holds_an_order_u
 async def test_a_name_is_known_while_a_worker_has_it_or_is_to_load_it() -> None:
     async with fleet() as (plane, workers):
         orders = plane.adapter_orders
-        assert not orders.is_known("one")
+        assert not orders.may_be_known("one")
         await tells(plane, OLD, DIGEST)  # from its folder
-        assert orders.is_known("one") and not orders.is_known("two")
+        assert orders.may_be_known("one") and not orders.may_be_known("two")
         await tells(plane, OLD, "")
-        assert not orders.is_known("one")
+        assert not orders.may_be_known("one")
         await orders.load(LOAD)
-        assert orders.is_known("one")
+        assert orders.may_be_known("one")
         await orders.unload(UNLOAD)
-        assert not orders.is_known("one")
+        assert not orders.may_be_known("one")

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from prometheus_client import generate_latest
 
+from cluster.adapter import MAX_ADAPTERS
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role
 from cluster.kv_events.keys import EventKeys
@@ -55,6 +56,38 @@ def beat(**load: float) -> membership_pb2.BeatRequest:
         incarnation="i1",
         load=worker_pb2.EngineLoad(**load),  # type: ignore[arg-type]
     )
+
+
+async def test_who_joins_is_known_with_all_that_its_beats_say() -> None:
+    """Between the two nobody is told that its adapters do not exist."""
+    said = beat(num_running=2)
+    said.adapters.add(name="one", digest="a" * 32, resident=True)
+    said.unread_adapters.names.append("two")
+    async with FakeDecodeWorker() as worker, served() as (plane, stub):
+        request = join(member_to_wire(worker.member()))
+        request.beat.CopyFrom(said)
+        await stub.Join(request)
+        (state,) = plane.store.members()
+        assert state.member.worker_id == worker.worker_id and state.load.num_running == 2
+        assert [each.adapter.name for each in state.adapters] == ["one"]
+        assert plane.adapters.unread().names == {"two"}
+        await until(lambda: plane.adapters.find("one") is not None)
+
+
+@pytest.mark.parametrize(
+    "names", [[f"n{index}" for index in range(MAX_ADAPTERS + 1)], ["a" * 97], ["../one"], [""]]
+)
+async def test_names_that_no_worker_may_tell_of_are_refused(names: list[str]) -> None:
+    said = beat()
+    said.unread_adapters.names.extend(names)
+    async with served() as (plane, stub):
+        request = join(member())
+        request.beat.CopyFrom(said)
+        for telling in (stub.Join(request), stub.Beat(said)):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await telling
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert plane.store.members() == []
 
 
 async def test_a_worker_joins_beats_and_leaves_and_operators_see_it() -> None:

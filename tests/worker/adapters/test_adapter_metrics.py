@@ -97,7 +97,7 @@ async def test_a_folder_that_cannot_be_read_is_shown_with_how_long(
     page: Page, tmp_path: Path
 ) -> None:
     now_s = 0.0
-    page.worker.shelf._clock = lambda: now_s
+    page.worker.shelf._root_readings._clock = lambda: now_s
     assert page.value("_folder_unread_seconds") == 0.0
     away = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-away"))
     await page.worker.shelf.look()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import worker.adapters.shelf as worker_shelf
+from cluster.adapter import MAX_ADAPTERS, NOTHING_UNREAD, UnreadAdapters
 from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters.files import AdapterFiles, adapter_folder, read_adapter
 from cluster.models.card import DecoderConfig
@@ -25,6 +26,7 @@ from engine.contract.messages import Frame
 from tests.adapter_files import save_adapter
 from tests.cluster.models.adapters.test_files import CONFIG
 from worker.adapters.lost import MAX_LOOKS
+from worker.adapters.root_readings import FIRST_LIMIT_S
 from worker.adapters.shelf import LOOK_INTERVAL_S, RETIRE_S, AdapterShelf
 from worker.adapters.shelf_scan import Signature, scan, signature_of
 from worker.adapters.storage import FolderStorage
@@ -288,25 +290,101 @@ async def test_one_that_is_unloaded_before_the_first_look_stays_so(tmp_path: Pat
     assert played.offered == {}
 
 
-async def test_those_still_to_be_read_are_counted_and_may_be_unloaded(
+async def test_those_still_to_be_read_are_named_and_may_be_unloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "three", "two"):
         save_adapter(tmp_path / name, CONFIG)
-    played, counted = PlayedWorker(tmp_path), list[int]()
+    played, named = PlayedWorker(tmp_path), list[set[str]]()
 
     def read(root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
-        counted.append(played.shelf.num_unread)
+        assert not played.shelf.unread.may_be_any
+        named.append(set(played.shelf.unread.names))
         return read_adapter(root, folder, config)
 
     monkeypatch.setattr(worker_shelf, "read_adapter", read)
     looking = asyncio.create_task(played.shelf.look())
-    while not counted:
+    while not named:
         await asyncio.sleep(0.001)
     assert not played.shelf.unload("two")  # its turn comes before the last is read
     await looking
-    assert counted == [3, 2] and sorted(played.offered) == ["one", "three"]
-    assert played.shelf.num_unread == 0
+    assert named == [{"one", "three", "two"}, {"three"}]
+    assert sorted(played.offered) == ["one", "three"]
+    assert played.shelf.unread == NOTHING_UNREAD
+
+
+async def test_a_file_that_cannot_be_read_makes_its_own_name_unread_and_no_other(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+        raise AdapterUnread("permission denied")
+
+    monkeypatch.setattr(worker_shelf, "read_adapter", read)
+    for name in ("one", "two"):  # the first is offered, and is not read again
+        save_adapter(tmp_path / name, CONFIG, seed=5)
+    for _ in range(2 * MAX_LOOKS):
+        await worker.shelf.look()
+        assert set(worker.shelf.unread.names) <= {"two"} and not worker.shelf.unread.may_be_any
+    assert "two" in worker.shelf.unread
+    assert not {"one", "tow"} & worker.shelf.unread.names and "one" in worker.offered
+    assert not worker.shelf.unload("two")
+    assert worker.shelf.unread == NOTHING_UNREAD, "an operator has taken it away"
+
+
+async def test_what_is_to_be_read_is_named_while_an_order_has_its_turn(
+    worker: PlayedWorker, tmp_path: Path
+) -> None:
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=6)
+    save_adapter(tmp_path / "two", CONFIG, seed=7)
+    await worker.shelf.look()
+    worker.is_slow = True
+    order = asyncio.create_task(worker.shelf.load("ordered", "deep/er"))
+    await worker.comes_to_be_asked(2)
+    looking = asyncio.create_task(worker.shelf.look())
+    async with asyncio.timeout(30):
+        while "two" not in worker.shelf.unread:
+            await asyncio.sleep(0.001)
+    assert worker.shelf.unread.names == {"ordered", "two"}
+    assert not worker.shelf.unload("two") and worker.shelf.unload("ordered")
+    assert worker.shelf.unread == NOTHING_UNREAD
+    worker.answer(worker.told[-1].digest)
+    with pytest.raises(AdapterRefused, match="was unloaded before"):
+        await order
+    await looking
+
+
+async def test_no_more_names_are_told_than_a_worker_may_offer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num = MAX_ADAPTERS + 9
+    found = {f"n{index}": ((1, 1, 1),) * 2 for index in range(num)}
+
+    def folder_of(root: Path, path: str) -> Path:
+        raise MemoryError
+
+    monkeypatch.setattr(worker_shelf, "scan", lambda root: found)
+    monkeypatch.setattr(worker_shelf, "adapter_folder", folder_of)
+    played = PlayedWorker(tmp_path)
+    await played.shelf.look()
+    assert len(played.shelf._lost._lost) == num
+    assert len(played.shelf.unread.names) == MAX_ADAPTERS
+
+
+async def test_any_name_may_come_until_the_folder_was_looked_at_and_no_longer_than_a_minute(
+    tmp_path: Path,
+) -> None:
+    played = PlayedWorker(tmp_path / "later")
+    await played.shelf.look()
+    assert "two" in played.shelf.unread, "it is not known what lies there"
+    late = PlayedWorker(tmp_path / "later", turn_s=FIRST_LIMIT_S)
+    await late.shelf.look()
+    assert late.shelf.unread == NOTHING_UNREAD and late.shelf.numbers().folder_unread_s > 0
+    (tmp_path / "later").mkdir()
+    await played.shelf.look()
+    assert played.shelf.unread == NOTHING_UNREAD
+    (tmp_path / "later").rmdir()
+    await played.shelf.look()
+    assert played.shelf.unread == NOTHING_UNREAD, "what lay there is known"
 
 
 async def test_files_that_are_refused_leave_everything_as_it_was(
@@ -582,16 +660,16 @@ async def test_one_whose_first_reading_fails_for_a_passing_cause_is_tried_again(
     storage = FailingStorage(failure)
     monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
     played = PlayedWorker(tmp_path)
-    assert played.shelf.num_unread == 1, "it is not known what lies there"
+    assert played.shelf.unread == UnreadAdapters(may_be_any=True), "it is not known what is there"
     for num_read, num_looks in enumerate((1, 1, 2, 4, 8), start=1):
         for _ in range(num_looks):
             await played.shelf.look()
         assert (storage.num_read, played.offered) == (num_read, {})
-    assert played.shelf.num_unread == 1
+    assert played.shelf.unread == UnreadAdapters(frozenset({"one"}))
     storage.failure = None
     for _ in range(2 * MAX_LOOKS):
         await played.shelf.look()
-    assert played.shelf.num_unread == 0
+    assert played.shelf.unread == NOTHING_UNREAD
     assert (storage.num_read, list(played.offered)) == (6, ["one"])
 
 
