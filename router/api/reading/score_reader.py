@@ -38,9 +38,7 @@ class ScoreReader:
         queries, documents = _texts(request.text_1), _texts(request.text_2)
         rest = PooledRest.of(self._model, request.model, request.cache_salt, request.timeout_s)
         rest.num_queries, rest.num_documents = len(queries), len(documents)
-        prompts = prompts_of_pairs(
-            self._model, queries, documents, request.instruction, self.door
-        )
+        prompts = prompts_of_pairs(self._model, queries, documents, request.instruction, self.door)
         return SplitBody(msgspec.json.encode(rest), prompts, ignored=ignored)
 
 
