@@ -48,9 +48,9 @@ class Grammar(msgspec.Struct, frozen=True):
     """The client's field, for refusals; workers are not told."""
 
     owner: bytes = b""
-    """Who alone has what is made of it, in a router and in an engine, and in whose share of an
-    engine's compiled grammars it counts: a name that says nothing of the tenant. The router's word;
-    the client's field is not asked."""
+    """Who alone has what is made of it, in a router and in an engine, and in whose share of a
+    router's verdicts and of an engine's compiled grammars it counts: a name that says nothing of
+    the tenant. The router's word; the client's field is not asked."""
 
     def owned_by(self, tenant: str) -> Grammar:
         """The same, that tenant's alone."""

@@ -40,6 +40,7 @@ from router.dispatch.outlook import Outlook
 from router.dispatch.preemption import GaveWay
 from router.dispatch.reception import Reception
 from router.dispatch.request_clock import RequestClock
+from router.dispatch.routing import computed_by
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import prefill_worker_of
 from router.dispatch.sending import Sending
@@ -192,6 +193,8 @@ class Dispatcher:
         decision.notes += (*_of_inputs(request), *journey.notes)
         if not request.follows:
             self._decisions.record(decision)
+        elif request.adapter is not None:
+            self._decisions.note(request.follows, computed_by(request.adapter))
         if request.trace is not None:
             request.trace.routed(decision)
         if attempts.last_error is None:

@@ -7,6 +7,7 @@ from random import Random
 
 import msgspec
 
+from cluster.adapter import Adapter
 from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
 from cluster.models.pooling import PoolingKind
@@ -71,7 +72,7 @@ class RoutingDesk:
         """Who is no place for it, in words."""
         if (adapter := request.adapter) is None:
             return
-        yield f"computed by adapter {adapter.name} ({adapter.digest})"
+        yield computed_by(adapter)
         for item in (*self._fleet.open(Role.DECODE), *self._fleet.open(Role.PREFILL)):
             if not item.has_adapter(adapter.digest):
                 yield f"{item.key.worker_id} does not have that adapter"
@@ -202,6 +203,11 @@ class RoutingDesk:
             kv_bytes_per_token=item.kv_bytes_per_token,
             kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),
         )
+
+
+def computed_by(adapter: Adapter) -> str:
+    """A note on a decision, in words."""
+    return f"computed by adapter {adapter.name} ({adapter.digest})"
 
 
 def _naming(request: RoutedRequest, item: FleetMember) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from cluster.models.pooling import Pooling, PoolingKind
 from router.front.generation_request import Prompt, TextPrompt
 from router.front.pooling_checks import MAX_INPUTS, no_pooling
 from router.front.served_model import ServedModel
+from router.front.text_work import Door
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 """Qwen3-Reranker's own, where a client gives none."""
@@ -46,10 +47,14 @@ def pair_prompt(
 
 
 def prompts_of_pairs(
-    model: ServedModel, queries: list[str], documents: list[str], instruction: str | None
+    model: ServedModel,
+    queries: list[str],
+    documents: list[str],
+    instruction: str | None,
+    door: Door,
 ) -> list[TextPrompt]:
     """Of a model that scores one for each pair; of one of embeddings one for each query, then one
-    for each document. Raises InvalidRequest."""
+    for each document. Raises InvalidRequest, with the field of that door."""
     pooling = model.pooling
     if pooling is None:
         raise no_pooling(model)
@@ -57,28 +62,29 @@ def prompts_of_pairs(
         raise InvalidRequest(
             f"{len(queries)} queries and {len(documents)} documents; send one query, or as many "
             "of both",
-            param="text_1",
+            param=door.queries,
         )
     num_prompts = len(documents) + len(queries) * pooling.is_embedding
     if not documents or num_prompts > MAX_INPUTS:
         raise InvalidRequest(
             f"{len(documents)} documents; allowed: 1 to {MAX_INPUTS}, with their queries",
-            param="documents",
+            param=door.inputs,
         )
     if pooling.is_embedding:
         if instruction is not None:
             raise InvalidRequest("this model takes no instruction", param="instruction")
         return [TextPrompt(text) for text in (*queries, *documents)]
-    if not all((*queries, *documents)):
-        raise InvalidRequest("a text is empty; each needs a character", param="documents")
-    _check_repeated(pooling, queries, len(documents), instruction)
+    for param, texts in ((door.queries, queries), (door.inputs, documents)):
+        if not all(texts):
+            raise InvalidRequest("a text is empty; each needs a character", param=param)
+    _check_repeated(pooling, queries, len(documents), instruction, door)
     each = queries * len(documents) if len(queries) == 1 else queries
     pairs = zip(each, documents, strict=True)
     return [pair_prompt(pooling, query, text, instruction) for query, text in pairs]
 
 
 def _check_repeated(
-    pooling: Pooling, queries: list[str], num_pairs: int, instruction: str | None
+    pooling: Pooling, queries: list[str], num_pairs: int, instruction: str | None, door: Door
 ) -> None:
     """Raises InvalidRequest: of a long query and many documents more is made than was sent."""
     around = len(pair_prompt(pooling, "", "", instruction).text)
@@ -87,7 +93,7 @@ def _check_repeated(
         raise InvalidRequest(
             f"{num_pairs} pairs have {num_chars} characters beside their documents; allowed: "
             f"{MAX_REPEATED_CHARS}: send fewer documents at once, or a shorter query",
-            param="documents",
+            param=door.inputs,
         )
 
 

@@ -78,7 +78,7 @@ class PooledValues(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Spent:
-    """What the inputs of one request have come to."""
+    """What the inputs of one request have come to: of its first run, or of one that nobody pays."""
 
     num_tokens: int = 0
     """Of those that workers were given."""
@@ -141,13 +141,14 @@ class PooledPrompts:
         if len(prepared) == 1:
             return [await self._run(prepared[0].routed, spent)]
         asked, done = [each.routed for each in prepared], dict[int, PooledValues]()
-        left = dict(enumerate(asked))
+        left, run = dict(enumerate(asked)), spent
         for turn in range(1, MAX_RUNS + 1):
-            await self._run_all(left, spent, done)
+            await self._run_all(left, run, done)
             digests = {at: values.adapter_digest for at, values in done.items()}
             if not (late := outdated(asked[0], digests, self._model.find_pooling_adapter)):
                 return [done[index] for index in range(len(asked))]
-            left, spent = {at: again(asked[at], turn) for at in late}, _Spent()  # once is paid for
+            left, run = {at: again(asked[at], turn) for at in late}, _Spent()  # once is paid for
+        spent.num_tokens = 0
         raise never_one(asked[0])
 
     async def _run_all(

@@ -58,6 +58,16 @@ class Door(enum.StrEnum):
         return _INPUTS[self]
 
     @property
+    def queries(self) -> str:
+        """What its inputs are paired with, where they are, as messages name it."""
+        return _QUERIES[self]
+
+    @property
+    def has_pairs(self) -> bool:
+        """Its inputs are paired with other texts: more may be made of a body than it has."""
+        return self in _QUERIES
+
+    @property
     def operation(self) -> str:
         """Of its requests, as a trace names it."""
         if self.is_pooled:
@@ -72,6 +82,7 @@ _INPUTS = {
     Door.GRPC_EMBED: "inputs",
     Door.GRPC_SCORE: "documents",
 }
+_QUERIES = {Door.SCORE: "text_1", Door.RERANK: "query", Door.GRPC_SCORE: "queries"}
 _POOLED = frozenset(_INPUTS)
 
 

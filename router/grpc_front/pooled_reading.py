@@ -15,7 +15,7 @@ from router.front.pooled_rest import PooledRest
 from router.front.pooling_checks import MAX_INPUTS, check_embeds, check_input_tokens
 from router.front.prompt_encoding import check_num_tokens
 from router.front.served_model import ServedModel
-from router.front.text_work import SplitBody
+from router.front.text_work import Door, SplitBody
 
 MAX_VALUES = 8 * 1024 * 1024
 """Of all embeddings of an answer: as many bytes as an answer over HTTP may have."""
@@ -51,7 +51,7 @@ def split_score(model: ServedModel, raw: bytes) -> SplitBody:
     instruction = message.instruction if message.HasField("instruction") else None
     rest = _rest(model, message)
     rest.num_queries, rest.num_documents = len(queries), len(documents)
-    prompts = prompts_of_pairs(model, queries, documents, instruction)
+    prompts = prompts_of_pairs(model, queries, documents, instruction, Door.GRPC_SCORE)
     return SplitBody(msgspec.json.encode(rest), prompts)
 
 

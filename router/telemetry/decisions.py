@@ -109,6 +109,12 @@ class DecisionLog:
         if len(self._decisions) > self._max_decisions:
             self._decisions.popitem(last=False)
 
+    def note(self, request_id: str, words: str) -> None:
+        """About its last decision, where that is still known; the same words once."""
+        decision = self._decisions.get(request_id)
+        if decision is not None and words not in decision.notes:
+            decision.notes += (words,)
+
     def finished(self, request_id: str, usage: Usage, timing: Timing | None) -> None:
         """The request ended well; None: nobody saw when its tokens came."""
         decision = self._decisions.get(request_id)

@@ -79,6 +79,7 @@ def _reply(
     trials: GrammarTrials | None = None,
 ) -> tuple[bytes, bytes]:
     """Whatever the task is and becomes: no request ends this process by an exception."""
+    desk.num_chars = 0
     try:
         task = to_worker(head)
         assert not isinstance(task, Setup | Begin)

@@ -75,7 +75,8 @@ class TextDesk:
         self._on_more = on_more
         self._model = model
         self.num_chars = 0
-        """Of the texts that were made of the last body and encoded, also where one was refused."""
+        """Of the texts that were made of the last body and encoded, also where one was refused;
+        whoever asks for anything else sets it to 0."""
         self._ignores_unknown = ignores_unknown
 
     def encode(self, prompt: Prompt, max_context_tokens: int) -> list[int]:

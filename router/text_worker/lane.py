@@ -24,7 +24,7 @@ from router.front.caller import NOBODY, Caller
 from router.front.refusals import internal_error
 from router.front.text_work import ReadBody
 from router.telemetry.metrics import TextMetrics
-from router.text_worker.messages import Setup, Task, pack_task, size_of
+from router.text_worker.messages import Setup, Task, pack_task, repeated_bytes, size_of
 from router.text_worker.spare import SpareProcess
 from router.text_worker.text_process import TaskRefused, TextProcess, TextProcessEnded
 from router.text_worker.vital_signs import kill_when_silent
@@ -94,7 +94,8 @@ class TextLane:
             raise NotReady(why)
         head = pack_task(task, len(body))
         size = size_of(task, head, body)
-        job = Job(head, body, size, asyncio.get_running_loop().create_future(), caller)
+        loop = asyncio.get_running_loop()
+        job = Job(head, body, size, loop.create_future(), caller, repeated_bytes(task))
         self._waiting.add(job)
         self._arrived.set()
         try:
@@ -211,7 +212,9 @@ class TextLane:
             num_bytes = refused.num_chars
             job.fail(refused.error)
         except TextProcessEnded as end:
-            num_bytes = self._setup.limits.num_bytes(job.size_bytes) if end.is_by_limit else 0
+            if end.is_by_limit:
+                most_bytes = job.size_bytes + job.repeated_bytes
+                num_bytes = self._setup.limits.num_bytes(most_bytes)
             job.fail(end.for_client())
             raise
         finally:

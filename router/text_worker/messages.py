@@ -24,6 +24,7 @@ from cluster.models.card import ModelCard
 from cluster.models.pooling import Pooling
 from router.front.chat_rules import MAX_MESSAGES
 from router.front.generation_request import Rendering, ToolTalk
+from router.front.pairs import MAX_REPEATED_CHARS
 from router.front.text_work import Door
 from router.text_worker.limits import TextLimits
 from router.tools.detection import AUTO
@@ -118,6 +119,13 @@ def size_of(task: Task, head: bytes, body: bytes) -> int:
     if isinstance(task, TryGrammar):
         return GRAMMAR_BYTES
     return len(head) + MESSAGE_BYTES * _num_messages(task, body) + len(body)
+
+
+def repeated_bytes(task: Task) -> int:
+    """That the task may turn out to be work on, on top of its size, at most: a query that stands
+    beside each of many documents."""
+    has_pairs = isinstance(task, ReadLarge) and task.door.has_pairs
+    return MAX_REPEATED_CHARS if has_pairs else 0
 
 
 def _num_messages(task: Task, body: bytes) -> int:

@@ -48,6 +48,8 @@ class Job:
     """What is to be worked on; not what travels."""
     done: asyncio.Future[ReadBody]
     caller: Caller = NOBODY
+    repeated_bytes: int = 0
+    """That may be made of it beside what came for it, at most."""
     came_s: float = 0.0
     """On the clock of the addresses."""
     due_s: float = 0.0

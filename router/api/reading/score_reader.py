@@ -38,7 +38,7 @@ class ScoreReader:
         queries, documents = _texts(request.text_1), _texts(request.text_2)
         rest = PooledRest.of(self._model, request.model, request.cache_salt, request.timeout_s)
         rest.num_queries, rest.num_documents = len(queries), len(documents)
-        prompts = prompts_of_pairs(self._model, queries, documents, request.instruction)
+        prompts = prompts_of_pairs(self._model, queries, documents, request.instruction, self.door)
         return SplitBody(msgspec.json.encode(rest), prompts, ignored=ignored)
 
 
@@ -63,7 +63,9 @@ class RerankReader:
         rest = PooledRest.of(self._model, request.model, request.cache_salt, request.timeout_s)
         rest.num_queries, rest.num_documents = 1, len(documents)
         rest.top_n = request.top_n
-        prompts = prompts_of_pairs(self._model, [request.query], documents, request.instruction)
+        prompts = prompts_of_pairs(
+            self._model, [request.query], documents, request.instruction, self.door
+        )
         num_told = 0
         if request.return_documents is not False:
             num_told = _told_bytes(documents)

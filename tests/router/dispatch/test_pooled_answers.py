@@ -31,6 +31,7 @@ from router.control.plane import FleetPlane
 from router.dispatch.stream import ChoiceTokens, Completed, PoolWish, RoutedRequest, StreamEvent
 from router.fleet import fleet
 from router.front.generation_request import TokenPrompt
+from router.front.one_version import again
 from router.front.pipeline import CompletionPipeline
 from router.front.pooled_prompts import PooledPrompts, PooledRequest
 from router.pricing.route import RouteReason
@@ -370,6 +371,31 @@ async def test_inputs_that_follow_one_wait_in_a_full_line_and_are_explained_by_i
         assert any("the first of 9 inputs" in each for each in decision.notes)
         assert plane.decisions.arrival_of("r-1") is None
         assert is_idle(plane) and outcome(plane, "ok") == 10
+
+
+async def test_the_entry_of_several_inputs_names_every_version_that_computed_one() -> None:
+    one, newer = Adapter("one", "a" * 32), Adapter("one", "b" * 32)
+    async with fleet_of("a") as (plane, poolers):
+        await _tells(plane, poolers[0].member, one)
+        inputs = [structs.replace(wanted("r-0"), num_inputs=3, adapter=one)]
+        inputs += [structs.replace(wanted(f"r-{i}"), follows="r-0", adapter=one) for i in (1, 2)]
+        for each in inputs[:2]:
+            await collect(plane, each)
+        assert _versions(plane, "r-0") == [one.digest]
+        await _tells(plane, poolers[0].member, newer)
+        await collect(plane, inputs[2])
+        for each in inputs[:2]:
+            await collect(plane, again(each, 1))
+        assert _versions(plane, "r-0") == [one.digest, newer.digest]
+        kept = {each.request_id for each in plane.decisions.newest(100)}
+        assert kept == {"r-0"}
+
+
+def _versions(plane: FleetPlane, request_id: str) -> list[str]:
+    decision = plane.decisions.find(request_id)
+    assert decision is not None
+    by_adapter = [note for note in decision.notes if note.startswith("computed by adapter one")]
+    return [note.rpartition("(")[2].rstrip(")") for note in by_adapter]
 
 
 async def test_inputs_that_only_waited_are_not_charged() -> None:

@@ -109,6 +109,31 @@ async def test_so_many_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatc
     assert trials.asked == ["a", "b", "c", "b"]
 
 
+async def test_a_tenant_with_ever_new_grammars_pushes_out_its_own_verdicts_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grammar_checks, "MAX_REMEMBERED", 6)
+    trials = Trials()
+    trials.errors["wrong"] = GrammarFailed("too slow")
+    checks = GrammarChecks(trials, lambda reason: None)
+
+    async def ask_for_both() -> None:
+        await checks.check(FINE.owned_by("a"), NOBODY)
+        with pytest.raises(GrammarFailed):
+            await checks.check(WRONG.owned_by("a"), NOBODY)
+
+    await ask_for_both()
+    for number in range(100):
+        await checks.check(Grammar(str(number), GrammarKind.REGEX).owned_by("b"), NOBODY)
+    asked_before = len(trials.asked)
+    await ask_for_both()
+    for number in range(96, 100):
+        await checks.check(Grammar(str(number), GrammarKind.REGEX).owned_by("b"), NOBODY)
+    assert len(trials.asked) == asked_before == 102
+    await checks.check(Grammar("95", GrammarKind.REGEX).owned_by("b"), NOBODY)
+    assert trials.asked[-1] == "95"
+
+
 async def test_a_trial_that_nobody_waits_for_any_more_is_given_up() -> None:
     trials = Trials()
     trials.may_answer.clear()

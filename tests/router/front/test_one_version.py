@@ -86,6 +86,9 @@ async def test_inputs_that_are_computed_again_are_paid_for_once() -> None:
 
 
 async def test_a_name_that_gets_new_weights_again_and_again_is_refused_for_now() -> None:
-    fleet = Fleet(lambda num_sent: num_sent % 3)
+    """And is charged nothing: its client is told to send it again."""
+    fleet, ledger = Fleet(lambda num_sent: num_sent % 3), Ledger()
     with pytest.raises(NotReady, match=f"new weights each of the {MAX_RUNS} times"):
-        await fleet.pooled(many(num_inputs=NUM_INPUTS))
+        await fleet.pooled(many(Account(LIMITS, ledger), num_inputs=NUM_INPUTS))
+    assert ledger.asked == [(NUM_INPUTS * NUM_TOKENS, 0.0)]
+    assert ledger.prompt_and_answer == (0, 0)

@@ -10,12 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from cluster.errors import WorkerLost
+from cluster.errors import InvalidRequest, WorkerLost
 from cluster.models.pooling import Pooling, PoolingKind
 from protos import inference_pb2
 from router.dispatch.stream import RoutedRequest
 from router.front.pooling_checks import MAX_INPUTS
 from router.front.text_work import LARGE_BODY_BYTES
+from router.grpc_front.pooled_reading import split_score
 from tests.router.front_fakes import MODEL, fails, hangs, pooling_model, pools, until
 from tests.router.grpc_front.test_grpc_inference import GrpcFront, running_grpc
 
@@ -98,6 +99,16 @@ async def test_what_is_wrong_is_named_before_any_work(
         assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
         assert words in told
         assert front.source.requests == []
+
+
+def test_what_is_wrong_with_pairs_names_the_field_of_the_message() -> None:
+    model = pooling_model(SCORES, hidden_size=2)
+    wrong = {"queries": (["a", "b"], ["c"] * 3), "documents": (["a"], [])}
+    for param, (queries, documents) in wrong.items():
+        raw = inference_pb2.ScoreRequest(queries=queries, documents=documents).SerializeToString()
+        with pytest.raises(InvalidRequest) as refused:
+            split_score(model, raw)
+        assert refused.value.param == param
 
 
 async def test_bytes_that_are_no_message_are_refused() -> None:

@@ -41,6 +41,17 @@ def test_the_last_decisions_are_kept_and_the_oldest_goes() -> None:
     assert log.find("r2") is not None
 
 
+def test_what_is_noted_later_is_kept_once_and_of_known_requests_alone() -> None:
+    log = DecisionLog()
+    log.record(decision("r0"))
+    for words in ("by another", "prefill-2 cannot pair", "by another"):
+        log.note("r0", words)
+        log.note("unknown", words)
+    found = log.find("r0")
+    assert found is not None and found.notes == ("prefill-2 cannot pair", "by another")
+    assert log.find("unknown") is None
+
+
 def test_a_decision_is_found_by_the_clients_own_id_newest_first() -> None:
     log = DecisionLog()
     names = ["mine", "mine-0123456789ab", "mine-ba9876543210-0", "mine-ba9876543210-1"]

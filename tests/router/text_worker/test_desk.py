@@ -16,9 +16,20 @@ from router.front.pooling_checks import MAX_INPUT_TOKENS
 from router.front.text_work import Door
 from router.grpc_front import pooled_reading
 from router.text_worker import desk as desk_module
-from router.text_worker.child import _ids
+from router.text_worker.child import _ids, _reply
 from router.text_worker.desk import TextDesk
-from router.text_worker.messages import LENGTHS, Ids, Refusal, pack_refusal, to_router
+from router.text_worker.limits import TextLimits
+from router.text_worker.messages import (
+    LENGTHS,
+    EncodeText,
+    Ids,
+    ReadLarge,
+    Refusal,
+    Task,
+    pack_refusal,
+    pack_task,
+    to_router,
+)
 from router.text_worker.text_process import IDS_AT_ONCE, _read_body
 from tests.router.front_fakes import pooling_model
 
@@ -93,6 +104,21 @@ def test_a_refusal_says_how_much_was_encoded_before_it() -> None:
     with pytest.raises(InvalidRequest):
         desk.read(Door.EMBEDDINGS, b"{}", 10)
     assert desk.num_chars == 0
+
+
+def test_what_is_no_body_is_not_charged_what_the_body_before_it_was() -> None:
+    desk, endless = TextDesk(pooling_model(EMBEDS)), TextLimits(1 << 40, cpu_s=1_000_000)
+
+    def refusal_of(task: Task, body: bytes = b"") -> Refusal:
+        packed = pack_task(task, len(body))
+        head, _ = _reply(desk, endless, packed[LENGTHS.size :], body)
+        refusal = to_router(head[LENGTHS.size :])
+        assert isinstance(refusal, Refusal)
+        return refusal
+
+    long = msgspec.json.encode({"input": ["h" * 2000]})
+    assert refusal_of(ReadLarge(Door.EMBEDDINGS, 10), long).num_chars == 2000
+    assert refusal_of(EncodeText("h" * 2000, False, 10)).num_chars == 0
 
 
 async def test_the_loop_rests_between_inputs_of_which_many_ids_become_lists() -> None:

@@ -156,10 +156,33 @@ async def test_a_task_whose_process_was_lost_counts_as_its_body(
     assert asked == [b"a", b"b", b"z"]
 
 
+@pytest.mark.parametrize(
+    ("door", "num_bytes", "order"),
+    [
+        (Door.RERANK, 2_000_000, b"azb"),
+        (Door.RERANK, 4_000_000, b"abz"),
+        (Door.EMBEDDINGS, 2_000_000, b"abz"),
+    ],
+)
+async def test_pairs_whose_process_was_ended_count_as_all_that_they_may_become(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch, door: Door, num_bytes: int, order: bytes
+) -> None:
+    """A limit ends a body of 1 kB after 800 kB of work, and after 2 MiB more where each of its
+    documents has the query beside it: another address's body of less goes before the next."""
+    outcome = TextProcessEnded(-signal.SIGXCPU)
+    asked = await _order_of_asking(card, monkeypatch, outcome, door=door, num_bytes=num_bytes)
+    assert b"".join(asked) == order
+
+
 async def _order_of_asking(
-    card: ModelCard, monkeypatch: pytest.MonkeyPatch, outcome: Exception
+    card: ModelCard,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: Exception,
+    *,
+    door: Door = Door.GRPC,
+    num_bytes: int = 50_000,
 ) -> list[bytes]:
-    """Of two bodies of 1 kB from one address and one of 50 kB from another."""
+    """Of two bodies of 1 kB from one address and one of `num_bytes` from another."""
     asked: list[bytes] = []
 
     async def start(setup: Setup) -> _Failing:
@@ -170,9 +193,9 @@ async def _order_of_asking(
     metrics, spare = TextMetrics(CollectorRegistry()), SpareProcess(setup)
     lane = TextLane(setup, "bodies", metrics, spare=spare, clock=VirtualClock())
     often, other = Caller("often", "1"), Caller("other", "1")
-    bodies = {b"a" * 1000: often, b"b" * 1000: often, b"z" * 50_000: other}
+    bodies = {b"a" * 1000: often, b"b" * 1000: often, b"z" * num_bytes: other}
     calls = [
-        asyncio.ensure_future(lane.call(ReadLarge(Door.GRPC, 100), body, caller=caller))
+        asyncio.ensure_future(lane.call(ReadLarge(door, 100), body, caller=caller))
         for body, caller in bodies.items()
     ]
     await asyncio.sleep(0)
