@@ -23,6 +23,7 @@ from cluster.errors import ConfigError
 from cluster.kv_shape import KV_SCALE_BYTES, KvShape
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
+from engine.memory.large_pages import ask_for_large_pages
 
 WORD_BYTES = 8
 QUANTIZED_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
@@ -152,7 +153,6 @@ def _allocate(
 ) -> torch.Tensor:
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)  # shared: a fork moves nothing
+    ask_for_large_pages(memory)
     return torch.frombuffer(memory, dtype=dtype).view(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 
 import torch
 
@@ -15,6 +16,12 @@ def zeroed_bytes(num_bytes: int, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.zeros(num_bytes, dtype=torch.uint8, device=device)
     memory = mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+    ask_for_large_pages(memory)
     return torch.frombuffer(memory, dtype=torch.uint8)[:num_bytes]
+
+
+def ask_for_large_pages(memory: mmap.mmap) -> None:
+    """A wish: kernels are built without them as well, and refuse then what Python knows of."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)

@@ -30,6 +30,7 @@ from engine.runner.replica_adapters import ReplicaAdapters
 from engine.step.adapter_turns import AdapterTurns
 from engine.step.bank_places import BankPlace, BankPlaces
 from engine.step.requests.adapter_use import AdapterUse
+from engine.step.waiting_uses import WaitingUses
 
 SETTLE_INTERVAL_S = 0.005
 """Ranks are asked so often how far they are, each time in a call of all."""
@@ -45,7 +46,7 @@ class Adapting:
         self._adapters, self._clock = adapters, clock
         self._bank = BankPlaces(adapters.room)
         self._known: dict[str, LoadAdapter] = {}
-        self._waiting: deque[AdapterUse] = deque()
+        self._waiting = WaitingUses()
         self._turns = AdapterTurns()
         self._unasked: deque[str] = deque()
         """Known and to be read where there is room, though nobody has asked yet."""
@@ -114,14 +115,13 @@ class Adapting:
         if digest not in self._known:
             raise AdapterGone(f"this worker has not loaded the adapter {digest}")
         use = AdapterUse(digest, self.leave, owner)
-        self._waiting.append(use)
+        self._waiting.add(use)
         return use
 
     def leave(self, use: AdapterUse) -> None:
         """See AdapterUse."""
         if use.slot is None:
-            if use in self._waiting:
-                self._waiting.remove(use)
+            self._waiting.remove(use)
             return
         self._bank.release(use.digest)
         use.slot = None
@@ -131,11 +131,10 @@ class Adapting:
         next one waits for. Raises RankLost."""
         self._settle()
         self._drop_left()
-        if all(use.digest != self._lacking for use in self._waiting):
+        if not self._waiting.waits_for(self._lacking):
             self._lacking = self._closed = None
-        for use in list(self._waiting):
-            if self._hold(use):
-                self._waiting.remove(use)
+        for digest in self._waiting.digests:
+            self._hold(digest)
         self._stage_next()
         if self._waiting:
             self._leave_unasked()
@@ -166,30 +165,37 @@ class Adapting:
         """It is not about to give way."""
         return self._closed is None or digest not in self._closed.in_way
 
-    def _hold(self, use: AdapterUse) -> bool:
-        """Whether its adapter is there, and it has it now. Before any gives way: one that was read
-        for somebody does not go before he has it."""
-        resident = self._bank.get(use.digest)
-        if resident is None or not resident.is_placed or not self._is_open(use.digest):
-            return False
-        use.slot = self._bank.hold(use.digest)
-        return True
+    def _hold(self, digest: str) -> None:
+        """By all that wait for it, if it is there. Before any gives way: one that was read for
+        somebody does not go before he has it."""
+        resident = self._bank.get(digest)
+        if resident is None or not resident.is_placed or not self._is_open(digest):
+            return
+        for use in self._waiting.of(digest):
+            use.slot = self._bank.hold(digest)
+            self._waiting.remove(use)
 
     def _stage_next(self) -> None:
-        """The first that there is room for, and none behind one that lacks it."""
+        """The first that there is room for, and none behind one that lacks it. While nothing has
+        changed, many that wait take no longer than one."""
+        if self._staged is not None or not self._waiting:
+            return
+        first = self._lacking  # whoever waits for it stays the first
+        if first in self._known and self._tried == (first, self._bank.num_freed):
+            self._lacks(first)
+            return
         for use in self._turns.in_order(self._waiting, self._lacking):
-            if self._staged is not None:
-                return
             if use.digest in self._bank:
                 continue  # it is to give way
             command = self._known.get(use.digest)
             if command is None:
                 use.error = AdapterGone(f"the adapter {use.digest} was unloaded")
                 self._waiting.remove(use)
-            elif self._stage(command, may_evict=True):
-                self._turns.taken(use.owner)
             else:
-                self._lacks(use.digest)
+                if self._stage(command, may_evict=True):
+                    self._turns.taken(use.owner)
+                else:
+                    self._lacks(use.digest)
                 return
 
     def _leave_unasked(self) -> None:
@@ -266,7 +272,7 @@ class Adapting:
         self._drop(digest)
         self._known.pop(digest, None)
         self._leaving.discard(digest)
-        for use in [use for use in self._waiting if use.digest == digest]:
+        for use in self._waiting.of(digest):
             use.error = AdapterGone(failure.message)
             self._waiting.remove(use)
         self._tell(digest, failure.message, may_pass=isinstance(failure, AdapterUnread))

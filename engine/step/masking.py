@@ -21,7 +21,7 @@ import structlog
 
 from cluster.deadline import Clock
 from cluster.errors import SplitserveError
-from engine.sampling.grammars.masked_row import MaskedRow, any_done
+from engine.sampling.grammars.masked_row import MaskedRow, any_done, open_jobs
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.step.batch.step_work import Span
 from engine.step.mask_rows import is_masked, row_of
@@ -38,7 +38,7 @@ _NOBODY: frozenset[Sequence] = frozenset()
 
 
 class Masking:
-    """One engine's. Not asked while no request has a grammar."""
+    """One engine's. Not asked while no request has a grammar, but for `rest`."""
 
     def __init__(
         self,
@@ -62,8 +62,6 @@ class Masking:
         self.has_spare_cores = has_spare_cores
         """Masks are made on cores that kernels leave: more of them take nobody's time."""
         self._forced = ForcedShare()
-        self._sample: MaskedRow | None = None
-        """Of rows whose forced tokens are not looked for: tells whether there are any."""
         self._left_s = 0.0
         self._under_way: dict[Sequence, MaskedRow] = {}
         self._missed: set[Sequence] = set()
@@ -80,6 +78,12 @@ class Masking:
         """Once, at the end: of masks that are made at this moment none is waited for."""
         if self._masks is not None:
             self._masks.close()
+
+    def rest(self) -> bool:
+        """Of answers that are over it keeps what a thread still has: whether there is any."""
+        self._keep({s: row for s, row in self._under_way.items() if not row.is_done})
+        self._looked_at, self._drafted = set(), {}
+        return bool(self._under_way)
 
     def look_ahead(self) -> None:
         """Once tokens are known: what may come after them."""
@@ -187,18 +191,16 @@ class Masking:
         ]
         if not fresh:
             return
-        forces = self._awaits_forced(len(fresh)) or (
-            self._looks_for_forced and self.has_spare_cores
-        )
+        is_free = self._looks_for_forced and self.has_spare_cores
+        forces = is_free or self._awaits_forced(len(fresh))
         rows = [row_of(request, sequence, is_drafted=forces) for request, sequence in fresh]
         for (_, sequence), row in zip(fresh, rows, strict=True):
             self._under_way[sequence] = row
             if row.constraint.is_watched:
                 self._missed.add(sequence)  # no step waits for it
-        is_asked = self._looks_for_forced and not forces
-        is_asked = is_asked and fresh[0][1].life.state is SequenceState.DECODING
-        if is_asked and self._forced.is_sampled():
-            self._sample = rows[0]
+        first = fresh[0][1].life.state
+        if self._looks_for_forced and not forces and first is SequenceState.DECODING:
+            rows[0].is_sample = self._forced.is_sampled()
         self._begin(rows)
 
     def _awaits_forced(self, num_rows: int) -> bool:
@@ -209,7 +211,15 @@ class Masking:
         if not rows or self._masks is None:
             return
         self._vigil.begun(rows)
-        self._masks.begin(rows)
+        try:
+            self._masks.begin(rows)
+        except BaseException:  # nobody makes theirs: they are looked at again, or over
+            self._keep({s: row for s, row in self._under_way.items() if row.job is not None})
+            raise
+
+    def _keep(self, under_way: dict[Sequence, MaskedRow]) -> None:
+        self._under_way = under_way
+        self._missed &= under_way.keys()
 
     def _is_known(self, sequence: Sequence) -> bool:
         constraint = sequence.constraint
@@ -242,16 +252,8 @@ class Masking:
         self._collect()
 
     def _jobs_of(self, sequences: Iterable[Sequence], *, watched: bool) -> list[Future[float]]:
-        """Of their rows, each once; with or without those that are watched."""
-        found: dict[Future[float], None] = {}
-        for sequence in sequences:
-            for rows in (self._under_way, self._drafted):
-                row = rows.get(sequence)
-                if row is None or row.job is None:
-                    continue
-                if watched or not row.constraint.is_watched:
-                    found[row.job] = None
-        return [job for job in found if not job.done()]
+        each = [rows.get(s) for s in sequences for rows in (self._under_way, self._drafted)]
+        return open_jobs((row for row in each if row is not None), watched=watched)
 
     def _collect(self) -> None:
         """What is done of those under way. Raises EngineBroken for a mask that never ends."""
@@ -278,10 +280,8 @@ class Masking:
             else:
                 self._missed.discard(sequence)
                 if row.draft:
-                    walk_has_failed(sequence, row)
                     self._looked_at.discard(sequence)  # it may have more tokens than masks by now
-                else:
-                    self._note(row, cause)
+                walk_has_failed(sequence, row) if row.draft else self._note(row, cause)
         self._under_way = under_way
         if under_way:
             self._vigil.check(under_way.values())
@@ -296,5 +296,5 @@ class Masking:
             row.constraint.outlook = row.outlook()
             if row.most_forced:
                 self._forced.note(is_forced=bool(row.forced))
-            elif row is self._sample:
+            elif row.is_sample:
                 self._forced.note_sampled(only_token(row.masks[0].words.numpy()))

@@ -62,6 +62,8 @@ class StepPlanner:
         self._masking = masking
         self._speculation = speculation
         self._num_homes = placement.homes.num_homes
+        self._is_masked = False
+        """Of answers with a grammar there may be something left."""
 
     def plan(self) -> StepPlan:
         """The next step, when no other is under way."""
@@ -69,6 +71,9 @@ class StepPlanner:
         if self._table.num_constrained:
             self._masking.settle(self._costs.cost.decodes_ms(len(running)) / 1e3)
             sits_out = self._masking.sits_out
+            self._is_masked = True
+        elif self._is_masked:
+            self._is_masked = self._masking.rest()
         budgets = self._budgets(self._table.seats_taken(self._num_homes))
         is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
         guess = self._begin_guesses(cost)

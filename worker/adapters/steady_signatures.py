@@ -2,19 +2,36 @@
 
 That time alone tells a swap of files that have one size and one time of their contents: adapters of
 one rank have one size, and what comes by tar, rsync or in an image has the times of its source.
-But some mounts make it up. So it counts where it is the only change, and then not again for
-AGAIN_S: reading the same bytes once more changes nothing, and takes its time.
+But some mounts make it up. So it counts where it is the only change, and then rests: reading the
+same bytes once more changes nothing, and takes its time.
+
+    steady --another time of status: it counts--> rests for FIRST_S --> at the end of the rest:
+      ^                                                                 |
+      |<---------- no other comes for LONGEST_S ------------------------|
+                   another: it counts, and rests twice as long <--------'
+
+What comes while it rests counts at the end of the rest, so none is lost: a swap that is taken back,
+or whose second file comes later than the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from cluster.deadline import Clock
 from worker.adapters.shelf_scan import Signature, contents_of
 
-AGAIN_S: Final = 600.0
+FIRST_S: Final = 2.0
+"""Two looks: what counts at each of them is never read, as it has not stayed the same."""
+LONGEST_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    length_s: float
+    until_s: float
 
 
 class SteadySignatures:
@@ -23,8 +40,8 @@ class SteadySignatures:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, Signature] = {}
-        self._again_s: dict[str, float] = {}
-        """When the time of a status may count again."""
+        self._rests: dict[str, _Rest] = {}
+        """The last one of each that has had any."""
 
     def look(
         self, found: Mapping[str, Signature | None], passed_over: Container[str]
@@ -32,7 +49,7 @@ class SteadySignatures:
         """What a look has found, as it counts. `passed_over`: never read, as an operator's order is
         about the name: of these that time never counts."""
         known = {name: sign for name, sign in self._known.items() if name in found}
-        self._again_s = {name: due_s for name, due_s in self._again_s.items() if name in found}
+        self._rests = {name: rest for name, rest in self._rests.items() if name in found}
         for name, now in found.items():
             if now is not None and self._counts(name, known.get(name), now, passed_over):
                 known[name] = now
@@ -44,8 +61,13 @@ class SteadySignatures:
     ) -> bool:
         if before is None or contents_of(before) != contents_of(now):
             return True
-        now_s = self._clock()
-        if before == now or name in passed_over or now_s < self._again_s.get(name, now_s):
+        if before == now or name in passed_over:
             return False
-        self._again_s[name] = now_s + AGAIN_S
+        now_s, rest = self._clock(), self._rests.get(name)
+        if rest is not None and now_s < rest.until_s:
+            return False
+        length_s = FIRST_S
+        if rest is not None and now_s < rest.until_s + LONGEST_S:
+            length_s = min(2.0 * rest.length_s, LONGEST_S)
+        self._rests[name] = _Rest(length_s, now_s + length_s)
         return True

@@ -58,12 +58,9 @@ class RankAdapters:
         self._left: list[_Reading] = []
         self.outcome = Staged.READING
         """At all ranks, of the last word to settle."""
-
-    @property
-    def failure(self) -> SplitserveError | None:
-        """Why the one that was settled last could not be read here; None: it could. AdapterUnread:
-        another time it may be."""
-        return None if self._reading is None else self._reading.failure
+        self.failure: SplitserveError | None = None
+        """Why the one that was settled last could not be read here, before it was given up; None:
+        it could. AdapterUnread: another time it may be."""
 
     def follow(self, word: AdapterWord) -> Staged:
         """Returns at once, but for a collective."""
@@ -90,6 +87,7 @@ class RankAdapters:
         reading = self._reading
         assert reading is not None, "what is settled was staged"
         self.outcome = outcome = Staged(self._agree(int(reading.progress)))
+        self.failure = reading.failure  # what is given up fails of that
         if outcome < Staged.READING:
             self._give_up(reading)
         if outcome is Staged.READ:
@@ -102,8 +100,8 @@ class RankAdapters:
         reading.give_up()
         if reading.is_alive:
             self._left.append(reading)
-        if reading.failure:
-            folder, cause = reading.word.folder, reading.failure.message
+        if self.failure:
+            folder, cause = reading.word.folder, self.failure.message
             _LOG.warning("an adapter was not read", folder=folder, cause=cause)
 
 
@@ -120,8 +118,12 @@ class _Reading:
         self._thread = threading.Thread(target=self._run, name="adapter", daemon=True)
 
     def start(self) -> None:
-        """Once, or `fail`."""
-        self._thread.start()
+        """Once, or `fail`. Without a thread for it it has failed, and another time there may be
+        one."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.fail(AdapterUnread(f"there is no thread to read it in ({error})"))
 
     @property
     def is_alive(self) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from weakref import ReferenceType, ref
 
 import structlog
 from llguidance import LLMatcher
@@ -56,6 +57,8 @@ class CompiledGrammar:
         self._lock = threading.Lock()
         self._heir: CompiledGrammar | None = None
         self._is_heir, self._num_joined = False, 0
+        self._first_share: ReferenceType[OwnShare] | None = None
+        """Of the answer that was the first to join, while that has it."""
         self._is_fine = False
         self._num_users = 0
         self.is_dear = False
@@ -97,8 +100,9 @@ class CompiledGrammar:
 
     @property
     def num_bytes(self) -> int:
-        """It and what its answers have added, by estimate."""
-        return likely_bytes(self._text_bytes) + grown_bytes(self.num_followed)
+        """It, its heir, and what their answers have added, by estimate."""
+        heir_bytes = 0 if self._heir is None else self._heir.num_bytes
+        return likely_bytes(self._text_bytes) + grown_bytes(self.num_followed) + heir_bytes
 
     def enter(self) -> None:
         """One more request has it."""
@@ -118,8 +122,8 @@ class CompiledGrammar:
 
     def heir(self) -> CompiledGrammar | None:
         """What its answers that begin again go on with: the first that asks makes it, and others
-        wait for that. None: it is spent as well, or this is one: each goes on with its own. Any
-        thread."""
+        wait for that. None: it is spent as well, it could not be made, or this is one: each goes on
+        with its own. Any thread."""
         if self._is_heir:
             return None
         with self._lock:
@@ -131,13 +135,20 @@ class CompiledGrammar:
                 heir.first.set_result(self._compile_anew())
             except BaseException as error:
                 heir.first.set_exception(error)
-        return None if heir.is_spent else heir
+        return None if heir.is_spent or heir.first.exception() is not None else heir
 
-    def join(self) -> LLMatcher:
-        """As `start`, of an heir; waits for it. Any thread. Raises its error."""
+    def join(self, num_replayed: int) -> tuple[LLMatcher, OwnShare | None]:
+        """As `start`, of an heir, for an answer of so many tokens. The share is of the first: until
+        another joins, it has the heir alone. Any thread."""
+        share = None
         with self._lock:
             self._num_joined += 1
-            return self.start()
+            if self._num_joined == 1:
+                share = self._own.take(self._text_bytes, num_replayed)
+                self._first_share = ref(share)
+            elif self._first_share is not None and (first := self._first_share()) is not None:
+                first.is_shared = True
+            return self.start(), share
 
     @property
     def is_of_one(self) -> bool:

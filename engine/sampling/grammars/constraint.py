@@ -62,6 +62,7 @@ class Constraint:
 
     __slots__ = (
         "_ahead",
+        "_is_own",
         "_known",
         "_last_mask",
         "_num_replayed",
@@ -89,10 +90,12 @@ class Constraint:
         """Tokens of the answer that it was told of."""
         self._known: list[int] = []
         """They themselves."""
-        self._share: OwnShare | None = None
+        self._is_own = False
         """The matcher is of a compile that no other answer has."""
+        self._share: OwnShare | None = None
+        """Of such a compile, or of an heir that it was the first to follow."""
         self._num_replayed = 0
-        """Tokens that such a compile was fed with at its beginning."""
+        """Tokens that the compile was fed with at its beginning, without masks."""
         self._was_walked = False
         """It has been led over guesses, whose states stay."""
         self.is_spent = False
@@ -132,36 +135,38 @@ class Constraint:
         """At the beginning again, after a draft that could not be walked."""
         made = cls(other.matcher, other.grammar)
         made.may_draft, made.spent_s, made.outlook = False, other.spent_s, other.outlook
-        made._share = other._share
+        made._is_own, made._share = other._is_own, other._share
         made._spend()
         return made
 
-    def begin_again(self) -> list[int]:
+    def begin_again(self, num_new: int = 0) -> list[int]:
         """Of one that is spent: with another compile, which may take as long as one does. Returns
-        the tokens that it knew: it is to be told of them again, and of those that are new."""
+        the tokens that it knew: it is to be told of them again, and of `num_new` behind them."""
         known, self._known, self._ahead = self._known, [], []
         self.num_known, self.replayed_s = 0, 0.0
         self._was_walked, self.is_spent = False, False
         try:
-            self._follow_another(len(known))
+            self._follow_another(len(known) + num_new)
         except SplitserveError as error:
             self.fail(f"the answer's grammar could not be compiled again: {error.message}")
         return known
 
     def _follow_another(self, num_replayed: int) -> None:
         assert self.grammar is not None, "what an engine follows is of a grammar"
-        if heir := self.grammar.heir():
-            self.grammar, self.matcher = heir, heir.join()
-            return
         self._share = None  # what it had before is no longer held
-        self._share = self.grammar.take_share(num_replayed)
         self._num_replayed = num_replayed
+        if heir := self.grammar.heir():
+            self.grammar = heir
+            self.matcher, self._share = heir.join(num_replayed)
+            return
+        self._is_own, self._share = True, self.grammar.take_share(num_replayed)
         self._check_share()
         if self.error is None:
             self.matcher = self.grammar.anew()
 
     def _check_share(self) -> None:
-        assert self.grammar is not None and self._share is not None, "own compiles have a share"
+        if self.grammar is None or self._share is None:
+            return  # others have it as well
         self._share.num_tokens = max(0, self.num_known - self._num_replayed)
         if self.grammar.is_too_large(self._share):
             self.fail(
@@ -182,10 +187,9 @@ class Constraint:
             return
         self._known += new
         self.num_known += len(new)
-        if self._share is not None:
-            self._check_share()
-        elif self.grammar is not None:
+        if not self._is_own and self.grammar is not None:
             self.grammar.num_followed += len(new)
+        self._check_share()
         if len(new) == 1 and not self._ahead:  # as nearly always
             if not self.matcher.consume_token(new.pop()):
                 self.check()
@@ -223,12 +227,12 @@ class Constraint:
         if self.error is not None or self.is_spent or not self.matcher.is_error():
             return
         grammar, cause = self.grammar, self.matcher.get_error()
-        is_alone = grammar is None or self._share is not None or grammar.is_of_one
+        is_alone = grammar is None or self._is_own or grammar.is_of_one
         if grammar is None or (is_alone and not self._was_walked):
             self.fail(failure_in_words(cause))
             return
         self.may_draft &= not is_alone
-        if self._share is None:
+        if not self._is_own:
             grammar.spend(cause)
         self._spend()
 

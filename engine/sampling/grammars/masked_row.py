@@ -12,7 +12,17 @@ from kernels.token_mask import TokenMask
 class MaskedRow:
     """Asked by the engine's thread; found by the maker's, until `job` is done."""
 
-    __slots__ = ("begun_s", "constraint", "draft", "forced", "job", "masks", "most_forced", "new")
+    __slots__ = (
+        "begun_s",
+        "constraint",
+        "draft",
+        "forced",
+        "is_sample",
+        "job",
+        "masks",
+        "most_forced",
+        "new",
+    )
 
     def __init__(
         self,
@@ -38,6 +48,8 @@ class MaskedRow:
         """Ends with the seconds that it took, for all rows of it."""
         self.begun_s = 0.0
         """When its job was asked for, by the clock of who asked."""
+        self.is_sample = False
+        """Its mask tells whether tokens are forced, where they are not looked for."""
 
     @property
     def is_done(self) -> bool:
@@ -69,3 +81,10 @@ def any_done(rows: Iterable[MaskedRow]) -> bool:
             return True
         last = row.job
     return False
+
+
+def open_jobs(rows: Iterable[MaskedRow], *, watched: bool) -> list[Future[float]]:
+    """That are not done, each once; with or without those of rows that are watched."""
+    asked = [row for row in rows if watched or not row.constraint.is_watched]
+    jobs = dict.fromkeys(row.job for row in asked if row.job is not None)
+    return [job for job in jobs if not job.done()]

@@ -14,6 +14,7 @@ on elsewhere or begins again, is told there as well, in parts, and is no part of
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,7 +65,7 @@ class MaskMaker:
         num_threads: int = 1,
     ) -> None:
         """`ends`: tokens that end an answer. `num_threads`: that have nothing else to do while a
-        step computes."""
+        step computes. Raises RuntimeError where the system has no threads for it."""
         self._num_words = num_words(vocab_size)
         self._mask_bytes = self._num_words * (WORD_BITS // 8)
         self._meter = meter
@@ -74,6 +75,8 @@ class MaskMaker:
         self._watchers = ThreadPoolExecutor(
             NUM_WATCHERS, thread_name_prefix="watched-masks", initializer=step_back
         )
+        _begin_threads(self._quick, 1)
+        _begin_threads(self._watchers, NUM_WATCHERS)
         self._num_threads = min(MAX_THREADS, num_threads)
         self._executor = LLExecutor(self._num_threads)
         self._at_once = 1 if self._num_threads == 1 else 2 * self._num_threads
@@ -216,7 +219,7 @@ class MaskMaker:
         constraint, began_s = row.constraint, self._row_clock()
         row.masks = row.forced = ()
         if constraint.is_spent:
-            row.new[:0] = constraint.begin_again()
+            row.new[:0] = constraint.begin_again(len(row.new))
         while len(row.new) > 1 and constraint.error is None and not constraint.is_spent:
             if self._row_clock() - began_s > REPLAY_PART_S:
                 break
@@ -252,6 +255,17 @@ class MaskMaker:
                 f"{constraint.replayed_s:.1f} s of a core; allowed: {allowed_s:.1f}; "
                 "write a simpler grammar"
             )
+
+
+def _begin_threads(pool: ThreadPoolExecutor, num_threads: int) -> None:
+    """All that it may have: later there may be none, and `submit` would raise in the middle of a
+    step."""
+    all_begun = threading.Event()
+    try:
+        for _ in range(num_threads):
+            pool.submit(all_begun.wait)
+    finally:
+        all_begun.set()
 
 
 def _watch_all_like(slow: list[MaskedRow], behind: list[MaskedRow]) -> None:

@@ -1,7 +1,9 @@
 """Compiles that one answer has alone: how much memory they take together, by estimate.
 
 take -> OwnShare, of one answer, which grows -> nobody has it any more: its bytes are free
-                                            '-> all are too much: the largest is to end
+                                            |-> all are too much: the largest is to end
+                                            '-> of an heir that another follows as well: it is not
+                                                one answer's any more, and counts no more
 """
 
 from __future__ import annotations
@@ -21,17 +23,19 @@ BYTES_PER_REPLAYED_TOKEN = 2 << 10
 class OwnShare:
     """Of one compile, for as long as somebody has it."""
 
-    __slots__ = ("__weakref__", "_base_bytes", "num_tokens")
+    __slots__ = ("__weakref__", "_base_bytes", "is_shared", "num_tokens")
 
     def __init__(self, base_bytes: int) -> None:
         self._base_bytes = base_bytes
         self.num_tokens = 0
         """Whose masks were made with it."""
+        self.is_shared = False
+        """Others follow the compile as well."""
 
     @property
     def num_bytes(self) -> int:
-        """By estimate."""
-        return self._base_bytes + grown_bytes(self.num_tokens)
+        """By estimate, of what is one answer's."""
+        return 0 if self.is_shared else self._base_bytes + grown_bytes(self.num_tokens)
 
 
 class OwnCompiles:
@@ -58,5 +62,7 @@ class OwnCompiles:
     def is_too_large(self, share: OwnShare) -> bool:
         """All are more than there may be, and no other is larger."""
         with self._lock:
-            each = [other.num_bytes for other in self._taken]
+            each = [other.num_bytes for other in self._taken if not other.is_shared]
+        if share.is_shared:
+            return False
         return len(each) > 1 and sum(each) > self._most_bytes and share.num_bytes >= max(each)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
+from engine.model.adapters.rank_adapters import Staged
 from engine.step import adapter_turns
 from engine.step.adapter_turns import AdapterTurns
 from engine.step.adapting import PASSED_S, Adapting
@@ -47,6 +50,38 @@ def test_so_many_owners_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPat
         turns.taken(owner)
     waiting = [use("c", b"c"), use("a", b"a"), use("b", b"b")]
     assert digests(turns.in_order(waiting, None)) == ["b", "a", "c"]
+
+
+def test_many_that_wait_are_put_in_order_when_something_has_changed_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranks, clock, sorted_at = ScriptedRanks(num_lora_ranks=8, num_slots=3), HeldClock(), list[int]()
+    held = Adapting(ranks, clock=clock)
+    known_slowly(held, clock, ("a", 8), ("b", 8))
+    in_order = AdapterTurns.in_order
+
+    def notes(self: AdapterTurns, waiting: Iterable[AdapterUse], first: str | None) -> Any:
+        sorted_at.append(len(list(waiting)))
+        return in_order(self, waiting, first)
+
+    monkeypatch.setattr(AdapterTurns, "in_order", notes)
+    holder = held.enter("a")
+    held.turn()
+    waiting = [held.enter("b") for _ in range(5)]
+    for _ in range(10):
+        clock.now_s += PASSED_S
+        held.turn()
+    assert sorted_at == [5]  # it lacks room, and goes on lacking it
+    ranks.progress = Staged.READING
+    holder.leave()
+    for _ in range(10):
+        clock.now_s += 1.0
+        held.turn()
+    assert sorted_at == [5, 5]  # it is being read
+    ranks.progress = Staged.READ
+    clock.now_s += 1.0
+    held.turn()
+    assert all(each.slot is not None for each in waiting) and sorted_at == [5, 5]
 
 
 @pytest.mark.parametrize("seed", range(5))

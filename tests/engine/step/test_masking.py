@@ -14,6 +14,7 @@ from msgspec import structs
 from engine.contract.commands import Cancel, Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.masks import NUM_WATCHERS
 from engine.step.mask_waits import STUCK_S, ForcedShare, MaskWaits
 from engine.step.meters.load_meter import StepCostMeter
 from engine.step.planning.step_cost import StepCost
@@ -226,6 +227,70 @@ def test_forced_tokens_that_are_rare_are_looked_for_where_cores_are_spare(
     assert [done.tokens for done in found] == [done.tokens for done in expected]
     assert forces[:4] == [has_spare_cores] * 4
     assert any(forces) and masking._forced.value > 0.0
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_masks_that_could_not_be_begun_are_begun_again(
+    is_watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for those whose job there is not."""
+    [expected], _ = answers(plain_engine(), [body_of("person", max_tokens=8)])
+    engine, done = plain_engine(), {"a": Completion()}
+    masking = engine.masking
+    engine.apply(Submit(body_of("person", "a", max_tokens=8)))
+    while not any(s.num_generated for r in engine.table for s in r.sequences):
+        collect(engine.step(), done)
+    [sequence] = [s for r in engine.table for s in r.sequences]
+    row = masking._under_way.pop(sequence, None)
+    masking._missed.clear()
+    if row is not None and row.job is not None:
+        row.job.result(60.0)
+        masking._note(row, None)
+    assert sequence.constraint is not None and sequence.constraint.outlook is not None
+    outlook, sequence.constraint.outlook = sequence.constraint.outlook, None
+    sequence.constraint.is_watched = is_watched
+
+    def begin(rows: list[MaskedRow]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(masking._masks, "begin", begin)
+        with pytest.raises(RuntimeError):
+            masking.look_ahead()
+    assert not masking._under_way and not masking.is_busy
+    sequence.constraint.outlook = outlook
+    while not done["a"].ended:
+        collect(engine.step(), done)
+    assert done["a"].tokens == expected.tokens
+
+
+def test_no_thread_of_masks_is_begun_in_the_middle_of_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be none then."""
+    engine, masks = plain_engine(), list[float]()
+    maker: Any = engine.masking._masks
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    work = threading.Barrier(NUM_WATCHERS)
+    for job in [maker._watchers.submit(work.wait, 60.0) for _ in range(NUM_WATCHERS)]:
+        masks.append(job.result(60.0))
+    assert len(masks) == NUM_WATCHERS and maker._quick.submit(lambda: 1.0).result(60.0)
+
+
+def test_of_answers_that_are_over_nothing_is_kept() -> None:
+    for engine in (plain_engine(), drafting_engine(), forcing_engine()):
+        asked = [body_of("person", f"r{i}", seed=i, max_tokens=8) for i in range(3)]
+        answers(engine, asked)
+        masking = engine.masking
+        for row in masking._under_way.values():
+            assert row.job is not None
+            row.job.result(60.0)
+        engine.step()
+        assert not masking._under_way and not masking._drafted and not masking._looked_at
 
 
 def test_the_threads_of_masks_end_when_they_are_closed() -> None:

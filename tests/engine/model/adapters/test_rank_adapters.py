@@ -172,6 +172,47 @@ def test_what_another_rank_could_not_read_is_given_up_without_a_wait(
     assert bench.is_empty
 
 
+def test_what_giving_up_does_to_a_reading_is_not_why_it_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may hear of it before the conductor asks why."""
+    files, take_back = SlowFiles(monkeypatch), Permit.take_back
+
+    def heard_at_once(permit: Permit) -> None:
+        take_back(permit)
+        files.end()
+
+    monkeypatch.setattr(Permit, "take_back", heard_at_once)
+    group = GroupAdapters(bench.rank, bench.bank, lambda body: None, lambda error: error)
+    bench.stage()
+    assert files.begun.acquire(timeout=LIMIT_S)
+    bench.least = Staged.FAILED
+    assert group.follow(SettleAdapter()) is Staged.FAILED
+    assert isinstance(group.failure, AdapterUnread)
+    assert "another rank could not read it" in group.failure.message
+
+
+def test_a_rank_without_a_thread_to_read_in_fails_the_adapter_and_nothing_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+    group = GroupAdapters(bench.rank, bench.bank, told.append, lambda error: error)
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for _ in range(2 * MAX_LEFT):
+            assert group.follow(bench.word) is Staged.READING
+            assert group.follow(SettleAdapter()) is Staged.FAILED
+            assert isinstance(group.failure, AdapterUnread)
+            assert "no thread to read it in (can't start new thread)" in said(bench.rank)
+    assert len(told) == 4 * MAX_LEFT and bench.is_empty
+    bench.stage()
+    assert bench.settled() is Staged.READ
+
+
 def test_few_readings_are_left_to_themselves(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     files = SlowFiles(monkeypatch)
     for _ in range(MAX_LEFT):

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import llguidance.numpy
 import pytest
-from llguidance import LLParserLimits
+from llguidance import LLMatcher, LLParserLimits
 
 import cluster.models.text.grammars as limits
 from cluster.grammar import Grammar
@@ -190,6 +190,80 @@ def test_compiles_of_single_answers_have_a_bound_of_memory_past_which_the_larges
     small.clear()
     del follows, large
     assert not compiler.own.num_bytes
+
+
+def test_an_heir_that_one_answer_alone_follows_is_its_own_until_another_joins() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    first = ready(compiler, WORDS)
+    one, other = (spoiled(Constraint.of(first)) for _ in range(2))
+    one.begin_again()
+    assert compiler.own.num_bytes and one.grammar is not None and one.grammar.is_of_one
+    other.begin_again()
+    assert not compiler.own.num_bytes and one.grammar is other.grammar
+    spoiled(one)
+    assert one.is_spent and one.error is None, "another has followed it as well"
+
+
+def test_heirs_that_single_answers_have_are_in_the_same_bound() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    compiler.own = OwnCompiles(most_bytes=4 << 20)
+    text = text_tokenizer().encode("no, thank you")
+    words = [choice_grammar(["no, thank you", f"yes {i}"], param="c") for i in range(3)]
+    some = [spoiled(Constraint.of(ready(compiler, each))) for each in words]
+    for follows in some:
+        follows.begin_again()
+    *small, large = some
+    assert large._share is not None
+    large._share._base_bytes += 4 << 20
+    for follows in [*small, large]:
+        follows.catch_up(text[:1])
+    assert not any(follows.error for follows in small)
+    assert large.error is not None and "of which this one took most" in large.error.message
+    assert 0 < compiler.own.num_bytes < 4 << 20
+
+
+def test_what_the_heir_of_a_kept_compile_takes_is_kept_with_it() -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    found = ready(compiler, WORDS)
+    before, follows = found.num_bytes, spoiled(Constraint.of(found))
+    follows.begin_again()
+    follows.catch_up(text_tokenizer().encode("no, thank"))
+    assert follows.grammar is not None and follows.grammar is not found
+    found.leave()
+    assert compiler._kept.num_bytes == before + follows.grammar.num_bytes > 2 * before
+
+
+def test_an_answer_that_begins_anew_after_a_walk_has_no_masks_for_what_is_told_once_more() -> None:
+    compiler, maker = GrammarCompiler(grammar_tokenizer), mask_maker()
+    known = text_tokenizer().encode("no, thank")
+    walked = Constraint.of(ready(compiler, WORDS))
+    made(maker, MaskedRow(walked, list(known[:-1])))
+    follows = Constraint.anew(walked)
+    row = MaskedRow(follows, list(known))
+    while not row.masks or row.is_handed_back:
+        made(maker, row)
+    assert follows.num_known == len(known) and follows._share is not None
+    assert follows._share.num_tokens == 0
+
+
+def test_an_heir_that_could_not_be_compiled_is_nobodys_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    first, text = ready(compiler, WORDS), text_tokenizer().encode("no, thank you")
+    compile_anew, lacks = first._compile_anew, [MemoryError()]
+
+    def compile_later() -> LLMatcher:
+        if lacks:
+            raise lacks.pop()
+        return compile_anew()
+
+    monkeypatch.setattr(first, "_compile_anew", compile_later)
+    some = [spoiled(Constraint.of(first)) for _ in range(3)]
+    for follows in some:
+        follows.begin_again()
+        follows.catch_up(text[:1])
+    assert not lacks and not any(follows.error or follows.is_spent for follows in some)
 
 
 def test_answers_that_spend_a_compile_at_the_same_place_go_on_with_a_common_one() -> None:
