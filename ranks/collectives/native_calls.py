@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from cluster.home import kernels_folder
+from kernels.cpu.levels import Level
 from kernels.cpu.native_sources import load_sources
 
 _SOURCES = Path(__file__).parent / "native"
@@ -50,9 +51,10 @@ class RankViewRecord(ctypes.Structure):
     )
 
 
-def load_collectives() -> ctypes.CDLL:
-    """Built where it is not there. Raises NativeUnavailable."""
-    library = load_sources(_SOURCES, kernels_folder())
+def load_collectives(level: Level | None = None) -> ctypes.CDLL:
+    """For that level, or the best that this CPU has; built where it is not there. Raises
+    NativeUnavailable."""
+    library = load_sources(_SOURCES, kernels_folder(), level=level)
     for name, arguments in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, _INT
