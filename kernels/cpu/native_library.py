@@ -1,9 +1,9 @@
-"""The kernels' AVX-512 library: built from `native/` on first use, called by ctypes.
+"""The kernels' native library: built from `native/` on first use, called by ctypes.
 
 `open_library` is told the folder by whoever asks for a set of kernels; from then on the library is
 there for the whole process. Two free cores compile for about 20 seconds, busy ones for minutes,
-once per machine and version. Where it is impossible (no AVX-512 BF16, no compiler, no folder to
-write to) one line of log says why, and torch does the work.
+once per machine and version. Where it is impossible (a CPU of no level of `levels.py`, no compiler,
+no folder to write to) one line of log says why, and torch does the work.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import functools
 import logging
 from pathlib import Path
 
+from kernels.cpu.levels import Level
 from kernels.cpu.native_build import Report
-from kernels.cpu.native_sources import NativeUnavailable, load_sources
+from kernels.cpu.native_sources import NativeLibrary, NativeUnavailable, load_sources
 
 _log = logging.getLogger("splitserve.kernels")
 
@@ -81,11 +82,11 @@ _OPTIONAL_SIGNATURES: dict[str, tuple[type, ...]] = {
     "splitserve_grouped_rows": (_POINTER, _POINTER, _LONG, _POINTER, _INT),
 }
 
-_opened: ctypes.CDLL | None = None
+_opened: NativeLibrary | None = None
 
 
 @functools.cache
-def open_library(folder: Path) -> ctypes.CDLL | None:
+def open_library(folder: Path) -> NativeLibrary | None:
     """The library from `folder`, built where it is not there yet; None, after one line of log,
     where it cannot be."""
     global _opened
@@ -97,7 +98,7 @@ def open_library(folder: Path) -> ctypes.CDLL | None:
     return library
 
 
-def native_library() -> ctypes.CDLL | None:
+def native_library() -> NativeLibrary | None:
     """What this process has opened. None: nobody has asked for kernels of a CPU, or they cannot be
     had here. Builds nothing, so that no request waits for it; any thread may ask."""
     return _opened
@@ -109,9 +110,12 @@ def prepare_library(folder: Path, report: Report) -> None:
         load_library(folder, report)
 
 
-def load_library(folder: Path, report: Report = lambda _: None) -> ctypes.CDLL:
-    """The kernels, built into `folder` unless they are there. Raises NativeUnavailable."""
-    library = load_sources(_SOURCES, folder, report)
+def load_library(
+    folder: Path, report: Report = lambda _: None, *, level: Level | None = None
+) -> NativeLibrary:
+    """The kernels for `level`, or the best that this CPU has, built into `folder` unless they are
+    there. Raises NativeUnavailable."""
+    library = load_sources(_SOURCES, folder, report, level=level)
     built = {name: args for name, args in _OPTIONAL_SIGNATURES.items() if hasattr(library, name)}
     for name, arguments in (_SIGNATURES | built).items():
         function = getattr(library, name)

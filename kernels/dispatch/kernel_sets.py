@@ -6,7 +6,6 @@ block_digest, sample, likeliest) looks at its tensors' device: kvtransfer has no
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from kernels.cpu.latent_attention import latent_attention as torch_latent_attent
 from kernels.cpu.native_kernels import NativeKernels
 from kernels.cpu.native_latent import NativeLatent
 from kernels.cpu.native_library import open_library, prepare_library
+from kernels.cpu.native_sources import NativeLibrary
 from kernels.cpu.route_experts import NativeRouting
 from kernels.cpu.step_program import play_natively
 from kernels.cpu.torch_attention import paged_attention as torch_attention
@@ -69,12 +69,12 @@ def kernels_for(device: torch.device, folder: Path) -> KernelSet:
     return triton_set() if device.type == "cuda" else TORCH_CPU
 
 
-def native_set(library: ctypes.CDLL) -> KernelSet:
-    """The AVX-512 kernels."""
+def native_set(library: NativeLibrary) -> KernelSet:
+    """The native kernels, by the name of the level that they were compiled for."""
     kernels, latent = NativeKernels(library), NativeLatent(library)
     pack_linear = functools.partial(pack_native_linear, library)
     return KernelSet(
-        name="avx512",
+        name=library.level.name,
         pack_linear=pack_linear,
         rms_norm=kernels.rms_norm,
         add_rms_norm=kernels.add_rms_norm,

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
+
 import pytest
 import torch
 
 from cluster.home import kernels_folder
-from kernels.cpu.native_library import open_library
+from kernels.cpu.levels import LEVELS, Level
+from kernels.cpu.native_library import load_library
+from kernels.cpu.native_sources import COMPILERS, NativeLibrary, own_levels
 from kernels.dispatch.kernel_sets import REFERENCE, TORCH_CPU, native_set
 from kernels.kv_rows import write_rows
 from kernels.paged_queries import KV_SCALE_BYTES, PagedQueryTables
 from kernels.tape.kernel_set import KernelSet
 
-CPU_SETS = ["torch", "avx512"]
+NATIVE_SETS = [level.name for level in LEVELS]
+CPU_SETS = ["torch", *NATIVE_SETS]
 DTYPES = [torch.float32, torch.bfloat16]
 QUANTIZED = [torch.int8, torch.float8_e4m3fn]
 
 
 def cpu_set(name: str) -> KernelSet:
-    """Skips the test where the set cannot run."""
+    """ "native" is the best level of this CPU. Skips the test where the set cannot run."""
     if name == "reference":
         return REFERENCE
-    if name == "torch":
-        return TORCH_CPU
-    library = open_library(kernels_folder())
-    if library is None:
-        pytest.skip("no AVX-512 BF16 or no compiler on this machine")
-    return native_set(library)
+    return TORCH_CPU if name == "torch" else native_set(native_library_of(name))
+
+
+def native_library_of(name: str) -> NativeLibrary:
+    """Of that level, or the best of this CPU for "native". Skips the test where the CPU lacks it or
+    nothing can be compiled; sources that do not compile fail it."""
+    level = next((each for each in own_levels() if name in (each.name, "native")), None)
+    if level is None:
+        pytest.skip(f"not a CPU for {name} kernels")
+    if not any(map(shutil.which, COMPILERS)):
+        pytest.skip("no C++ compiler")
+    return _loaded(level)
+
+
+@functools.cache
+def _loaded(level: Level) -> NativeLibrary:
+    return load_library(kernels_folder(), level=level)
 
 
 def tolerance(dtype: torch.dtype) -> dict[str, float]:

@@ -144,11 +144,11 @@ def test_two_ranks_sum_a_row_for_real_and_the_report_says_by_what(
 ) -> None:
     finding = software._collectives()
     assert "two ranks sum a row of 576 in" in finding.text and " us over " in finding.text
-    facts = {"kind": "gloo", "why_slow": "this CPU lacks avx512f", "median_us": 130.2}
+    facts = {"kind": "gloo", "why_slow": "this CPU lacks fma, f16c", "median_us": 130.2}
     monkeypatch.setattr(software, "probe", lambda name: facts)
     finding = software._collectives()
     assert finding.verdict is Verdict.WARN
-    assert finding.text.endswith("in 130.2 us over gloo: this CPU lacks avx512f")
+    assert finding.text.endswith("in 130.2 us over gloo: this CPU lacks fma, f16c")
 
 
 def test_ranks_that_cannot_sum_are_a_warning_with_their_last_words(

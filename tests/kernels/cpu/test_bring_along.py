@@ -15,6 +15,7 @@ import pytest
 
 import kernels.cpu.native_sources as native
 from kernels.cpu.bring_along import main
+from kernels.cpu.levels import AVX2, AVX512, Level
 
 
 @pytest.fixture
@@ -40,18 +41,24 @@ def test_every_kind_of_cpu_finds_its_library_without_a_compiler_and_writes_nothi
 ) -> None:
     made = bring_along(sources)
     assert sorted(made) == sorted((sources.parent / "built").iterdir())
-    assert len(made) == 2  # with VNNI, and without
+    assert len(made) == 3  # AVX-512 with VNNI, and without, and AVX2
     monkeypatch.setattr(shutil, "which", lambda _: None)
     folder = sources.parent / "folder"
-    for flags in (native._NEEDED, (*native._NEEDED, "avx512_vnni")):
+    kinds: list[tuple[Level, tuple[str, ...]]] = [
+        (AVX512, AVX512.needed),
+        (AVX512, (*AVX512.needed, *AVX2.needed, "avx512_vnni")),
+        (AVX2, (*AVX2.needed, "avx512f", "avx512_vnni")),
+    ]
+    for level, flags in kinds:
         monkeypatch.setattr(native, "_cpu_flags", lambda flags=flags: frozenset(flags))
-        assert native.load_sources(sources, folder).one() == 1
+        library = native.load_sources(sources, folder)
+        assert library.one() == 1 and library.level is level
     assert not folder.exists()
 
 
 def test_other_sources_are_not_served_by_it(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bring_along(sources)
-    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset(native._NEEDED))
+    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset(AVX512.needed))
     (sources / "one.cpp").write_text('extern "C" int one() { return 2; }')
     folder = sources.parent / "folder"
     assert native.load_sources(sources, folder).one() == 2
@@ -65,8 +72,8 @@ def test_a_cpu_is_judged_before_what_was_brought_along(
 ) -> None:
     """Its instructions would end the process."""
     bring_along(sources)
-    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx512f"}))
-    with pytest.raises(native.NativeUnavailable, match="this CPU lacks avx512bw"):
+    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx2", "avx512f"}))
+    with pytest.raises(native.NativeUnavailable, match="this CPU lacks fma, f16c"):
         native.load_sources(sources, sources.parent / "folder")
 
 
@@ -74,7 +81,7 @@ def test_the_build_asks_nothing_of_the_cpu_that_is_here(
     sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset())
-    assert [path.suffix for path in native.bring_along(sources)] == [".so", ".so"]
+    assert [path.suffix for path in native.bring_along(sources)] == [".so"] * 3
 
 
 def test_where_no_cpu_has_these_instructions_nothing_is_compiled_for_them(

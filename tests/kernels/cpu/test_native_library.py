@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.kernels.kernel_sets import cpu_set, random
 @pytest.fixture
 def unbuilt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine that has not built the library yet."""
-    cpu_set("avx512")
+    cpu_set("native")
     monkeypatch.setattr(native, "_opened", None)
     return tmp_path / "kernels"
 
@@ -30,7 +31,7 @@ def test_a_built_library_is_not_built_again(unbuilt: Path, monkeypatch: pytest.M
     shutil.copytree(kernels_folder(), unbuilt, ignore=shutil.ignore_patterns("triton"))
     monkeypatch.setattr(sources, "_build", lambda *_: pytest.fail("built again"))
     assert native.native_library() is None
-    assert kernels_for(torch.device("cpu"), unbuilt).name == "avx512"
+    assert kernels_for(torch.device("cpu"), unbuilt).name == sources.own_levels()[0].name
     opened = native.native_library()
     assert opened is not None and opened.splitserve_gated_mul
 
@@ -53,17 +54,17 @@ def test_without_a_compiler_torch_does_the_work_and_the_log_says_so(
 def test_a_failing_compiler_is_named_with_its_last_words(
     unbuilt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_FLAGS", ("-no-such-flag",))
+    broken = replace(sources.own_levels()[0], options=("-no-such-flag",))
     with pytest.raises(sources.NativeUnavailable, match=r"g\+\+ failed: .*no-such-flag"):
-        native.load_library(unbuilt)
+        native.load_library(unbuilt, level=broken)
     assert [path.suffix for path in unbuilt.iterdir()] == [".lock"]
 
 
 def test_a_cpu_without_the_instructions_is_named(
     unbuilt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_cpu_flags", lambda: frozenset({"avx512f", "avx512bw"}))
-    with pytest.raises(sources.NativeUnavailable, match="lacks avx512vl, .*avx512_bf16"):
+    monkeypatch.setattr(sources, "_cpu_flags", lambda: frozenset({"avx512f", "avx2"}))
+    with pytest.raises(sources.NativeUnavailable, match="this CPU lacks fma, f16c$"):
         native.load_library(unbuilt)
 
 
@@ -76,7 +77,7 @@ def test_a_folder_that_cannot_be_written_is_named(unbuilt: Path) -> None:
 
 def test_two_callers_at_once_get_right_answers() -> None:
     """The helpers serve one caller; the other works alone."""
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
     linear = kernels.pack_linear(random(640, 64, dtype=torch.float32))
     x = random(64, 64, dtype=torch.float32, seed=1)
     expected, wrong = linear(x), []
