@@ -54,6 +54,7 @@ inline void pack_keys(const char* const* rows, int64_t words, Word* panel, Ahead
 }
 
 // Two tokens of bfloat16 share a word: of 32 columns, those of the left and of the right half.
+#ifdef __AVX512BF16__
 alignas(64) inline constexpr uint16_t kPairLeft[32] = {
     0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -61,9 +62,29 @@ alignas(64) inline constexpr uint16_t kPairRight[32] = {
     16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
     24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
 
+struct TokenPairs {
+  const __m512i left_places = _mm512_load_si512(kPairLeft);
+  const __m512i right_places = _mm512_load_si512(kPairRight);
+
+  __m512i left(__m512i a, __m512i b) const { return _mm512_permutex2var_epi16(a, left_places, b); }
+  __m512i right(__m512i a, __m512i b) const { return _mm512_permutex2var_epi16(a, right_places, b); }
+};
+#else
+struct TokenPairs {
+  static __m512i of_half(__m256i a, __m256i b) {
+    const __m256i first = _mm256_unpacklo_epi16(a, b), second = _mm256_unpackhi_epi16(a, b);
+    return {_mm256_permute2x128_si256(first, second, 0x20),
+            _mm256_permute2x128_si256(first, second, 0x31)};
+  }
+
+  static __m512i left(__m512i a, __m512i b) { return of_half(a.low, b.low); }
+  static __m512i right(__m512i a, __m512i b) { return of_half(a.high, b.high); }
+};
+#endif
+
 inline void pack_values(BFloat16, const char* const* rows, int64_t dim, Word* panels,
                         Ahead& ahead) {
-  const __m512i left = _mm512_load_si512(kPairLeft), right = _mm512_load_si512(kPairRight);
+  const TokenPairs pairs;
   for (int64_t token = 0; token < kChunk; token += 2) {
     for (int i = 0; i < 4; ++i) ahead.take();
     for (int64_t column = 0; column < dim; column += 32) {
@@ -75,8 +96,8 @@ inline void pack_values(BFloat16, const char* const* rows, int64_t dim, Word* pa
       const __m512i b = _mm512_maskz_loadu_epi16(mask, second);
       Word* to = panels + column / kPanelColumns * kPanelColumns * (kChunk / 2) +
                  token / 2 * kPanelColumns + column % kPanelColumns;
-      _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, left, b));
-      _mm512_storeu_si512(to + 16, _mm512_permutex2var_epi16(a, right, b));
+      _mm512_storeu_si512(to, pairs.left(a, b));
+      _mm512_storeu_si512(to + 16, pairs.right(a, b));
     }
   }
 }

@@ -5,6 +5,7 @@
 // GB/s, at 15 without that, and at 14 when four slices share their weights.
 #include "element.h"
 
+namespace splitserve {
 namespace {
 
 constexpr int64_t kWordsAhead = 512;  // 4 KiB; behind the pool's end, a hint is nothing
@@ -40,11 +41,13 @@ uint64_t digest_slice(const int64_t* words, const int64_t* weights, int64_t num_
 }
 
 }  // namespace
+}  // namespace splitserve
 
 extern "C" void splitserve_block_digest(const int64_t* pool, int64_t block_words,
                                         const int64_t* block_ids, int64_t num_blocks,
                                         int64_t slices_per_block, const int64_t* weights,
                                         int64_t* out) {
+  using namespace splitserve;
   const int64_t slice_words = block_words / slices_per_block;
   for (int64_t block = 0; block < num_blocks; ++block) {
     const int64_t* words = pool + block_ids[block] * block_words;

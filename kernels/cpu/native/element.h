@@ -2,7 +2,7 @@
 // values or one float. Everything above works on words and never asks which it is.
 #pragma once
 
-#include <immintrin.h>
+#include "vectors.h"
 
 #include <cstddef>
 #include <cstdint>

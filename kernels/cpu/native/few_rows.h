@@ -96,15 +96,14 @@ inline __attribute__((always_inline)) void add_few_rows(const Rows& rows, const 
                                                         int64_t column, int64_t steps,
                                                         __m512 (&sums)[R][V]) {
   constexpr int64_t kSteps = kChunk / 2;
-  const __m512i left = _mm512_load_si512(kPairLeft), right = _mm512_load_si512(kPairRight);
+  const TokenPairs pairs;
   const __mmask64 mask = first_bytes(rows.dim - column);
   for (int64_t step = 0; step < steps; ++step) {
     __m512i a[2], b[2];
     rows.values(chunk.values[2 * step], next.values[2 * step], column, mask, a);
     rows.values(chunk.values[2 * step + 1], next.values[2 * step + 1], column, mask, b);
-    const __m512i words[4] = {
-        _mm512_permutex2var_epi16(a[0], left, b[0]), _mm512_permutex2var_epi16(a[0], right, b[0]),
-        _mm512_permutex2var_epi16(a[1], left, b[1]), _mm512_permutex2var_epi16(a[1], right, b[1])};
+    const __m512i words[4] = {pairs.left(a[0], b[0]), pairs.right(a[0], b[0]),
+                              pairs.left(a[1], b[1]), pairs.right(a[1], b[1])};
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       const __m512i weight = _mm512_set1_epi32(weights[r * kSteps + step]);

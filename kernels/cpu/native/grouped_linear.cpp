@@ -3,8 +3,11 @@
 // Per span of 32 inputs a dot product of bytes is exact in int32; it is scaled and added in float32.
 // One output is one chain in the order of the spans, then of the fine ones, whatever the number of
 // rows and threads is.
-#ifdef __AVX512VNNI__
+#include "vectors.h"
 
+#ifdef SPLITSERVE_MULTIPLIES_BYTES
+
+#include "byte_products.h"
 #include "operations.h"
 #include "parallel.h"
 #include "quantized_rows.h"
@@ -14,7 +17,8 @@
 namespace splitserve {
 namespace {
 
-constexpr int kTileRows = 6;           // 12 sums of bytes and 12 of floats of 32 registers
+// 12 sums of bytes and 12 of floats of 32 registers; 4 and 4 halves of 16.
+constexpr int kTileRows = kIsWide ? 6 : 2;
 constexpr int64_t kRowBlock = 192;     // rows whose bytes stay in the second-level cache
 constexpr int64_t kRowsPerTask = 8;    // of the rounding to bytes
 constexpr int kPrefetchBytes = 3072;  // see tile.h
@@ -95,9 +99,10 @@ inline void multiply_minimums(const TileRows& x, const Word* minimums, int64_t n
 template <class Values, int R>
 inline void multiply_span(const TileRows& x, int64_t span, const uint8_t* values,
                           const typename Values::Scales& scales, __m512 (&sums)[R][2]) {
-  __m512i dots[R][2];
+  SpanDots<Values> dots[R][2];
 #pragma GCC unroll 6
-  for (int r = 0; r < R; ++r) dots[r][0] = dots[r][1] = x.every_lane(x.offsets, r, span);
+  for (int r = 0; r < R; ++r)
+    for (auto& half : dots[r]) half.begin(x.every_lane(x.offsets, r, span));
 #pragma GCC unroll 8
   for (int step = 0; step < kSpanSteps; ++step) {
     const uint8_t* from = values + step * Values::kStepBytes;
@@ -108,15 +113,17 @@ inline void multiply_span(const TileRows& x, int64_t span, const uint8_t* values
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       const __m512i value = x.every_lane(x.values, r, span * kSpanSteps + step);
-      dots[r][0] = _mm512_dpbusd_epi32(dots[r][0], left, value);
-      dots[r][1] = _mm512_dpbusd_epi32(dots[r][1], right, value);
+      dots[r][0].add(left, value);
+      dots[r][1].add(right, value);
     }
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
     const __m512 scale = _mm512_castsi512_ps(x.every_lane(x.scales, r, span));
-    for (int half = 0; half < 2; ++half)
-      sums[r][half] = scales.add(sums[r][half], dots[r][half], scale, half);
+    for (int half = 0; half < 2; ++half) {
+      const __m512i dot = dots[r][half].total(x.every_lane(x.offsets, r, span));
+      sums[r][half] = scales.add(sums[r][half], dot, scale, half);
+    }
   }
 }
 
@@ -144,18 +151,21 @@ inline __attribute__((always_inline)) void multiply_fine(const TileRows& x, int 
   const Place place = x.fine_place(row, index);
   const typename Values::Scales scales(panel + place.scales);
   const uint8_t* values = panel + place.values;
-  __m512i left_dots = x.every_lane(x.fine_offsets, row, index), right_dots = left_dots;
+  const __m512i first = x.every_lane(x.fine_offsets, row, index);
+  SpanDots<Values> left_dots, right_dots;
+  left_dots.begin(first);
+  right_dots.begin(first);
 #pragma GCC unroll 8
   for (int step = 0; step < kSpanSteps; ++step) {
     __m512i left, right;
     Values::load(values + step * Values::kStepBytes, left, right);
     const __m512i value = x.every_lane(x.fine_values, row, index * kSpanSteps + step);
-    left_dots = _mm512_dpbusd_epi32(left_dots, left, value);
-    right_dots = _mm512_dpbusd_epi32(right_dots, right, value);
+    left_dots.add(left, value);
+    right_dots.add(right, value);
   }
   const __m512 scale = _mm512_castsi512_ps(x.every_lane(x.fine_scales, row, index));
-  sums[0] = scales.add(sums[0], left_dots, scale, 0);
-  sums[1] = scales.add(sums[1], right_dots, scale, 1);
+  sums[0] = scales.add(sums[0], left_dots.total(first), scale, 0);
+  sums[1] = scales.add(sums[1], right_dots.total(first), scale, 1);
 }
 
 template <class Out>

@@ -1,5 +1,7 @@
 // Matrices of low-bit groups as operations of a program. Mirrored in kernels/cpu/grouped_linear.py.
-#ifdef __AVX512VNNI__
+#include "vectors.h"
+
+#ifdef SPLITSERVE_MULTIPLIES_BYTES
 
 #include <cstring>
 

@@ -14,7 +14,7 @@
 namespace splitserve {
 
 constexpr int kPanel = 32;
-constexpr int kMaxRows = 12;  // 24 accumulators of 32 registers
+constexpr int kMaxRows = kIsWide ? 12 : 2;  // 24 accumulators of 32 registers; 8 halves of 16
 constexpr int kPrefetchSteps = 24;  // 3 KB ahead hides a DRAM access behind the panel's stream
 
 template <class E, int R>
