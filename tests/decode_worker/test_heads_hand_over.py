@@ -44,7 +44,7 @@ def where_guesses_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
 def test_a_decode_worker_goes_on_with_what_the_prefill_workers_head_has_read(
     kv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cpu_set("avx512")
+    cpu_set("native")
     target = random_model(tiny_config(num_hidden_layers=4, num_key_value_heads=3))
     config = eagle_config(target.config)
     head = heads_card(saved_heads(random_tensors(config), config, tmp_path / "head"))

@@ -10,7 +10,7 @@ import torch
 
 from cluster.home import kernels_folder
 from kernels.cpu.levels import LEVELS, Level
-from kernels.cpu.native_library import load_library
+from kernels.cpu.native_library import load_library, native_library
 from kernels.cpu.native_sources import COMPILERS, NativeLibrary, own_levels
 from kernels.dispatch.kernel_sets import REFERENCE, TORCH_CPU, native_set
 from kernels.kv_rows import write_rows
@@ -19,15 +19,18 @@ from kernels.tape.kernel_set import KernelSet
 
 NATIVE_SETS = [level.name for level in LEVELS]
 CPU_SETS = ["torch", *NATIVE_SETS]
+OTHERS = {"reference": REFERENCE, "torch": TORCH_CPU}
 DTYPES = [torch.float32, torch.bfloat16]
 QUANTIZED = [torch.int8, torch.float8_e4m3fn]
 
 
 def cpu_set(name: str) -> KernelSet:
-    """ "native" is the best level of this CPU. Skips the test where the set cannot run."""
-    if name == "reference":
-        return REFERENCE
-    return TORCH_CPU if name == "torch" else native_set(native_library_of(name))
+    """ "native" is what the process has opened, else the best of this CPU. Skips the test where the
+    set cannot run."""
+    if name in OTHERS:
+        return OTHERS[name]
+    opened = native_library() if name == "native" else None
+    return native_set(opened or native_library_of(name))
 
 
 def native_library_of(name: str) -> NativeLibrary:

@@ -7,10 +7,11 @@ import threading
 import pytest
 import torch
 
+import kernels.dispatch.block_digest
 from kernels.dispatch.block_digest import block_digest
 from kernels.reference.block_digest import block_digest as reference_digest
 from kernels.reference.block_digest import digest_weights
-from tests.kernels.kernel_sets import DTYPES, random
+from tests.kernels.kernel_sets import CPU_SETS, DTYPES, native_library_of, random
 
 NUM_WORDS = 256  # of a slice: 16 rows of 64 bfloat16
 BITS = torch.tensor([1 << bit for bit in range(63)] + [-(2**63)])
@@ -22,6 +23,13 @@ def unsigned(halves: torch.Tensor) -> list[int]:
     return [half % 2**32 for half in halves.tolist()]
 
 
+@pytest.fixture(params=CPU_SETS)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = None if request.param == "torch" else native_library_of(request.param)
+    monkeypatch.setattr(kernels.dispatch.block_digest, "native_library", lambda: library)
+
+
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [SHAPE, (7, 3, 1, 2, 9, 8), (7, 1, 1, 1, 16, 576)], ids=str)
 def test_the_fast_digest_is_that_of_the_reference(

@@ -77,9 +77,10 @@ def test_experts_that_nobody_chose_do_not_count(name: str) -> None:
     assert cpu_set(name).pack_experts(gate_up, down)(x, ids, weights).isfinite().all()
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_avx512_gives_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
-    experts = packed("avx512", dtype)
+def test_native_kernels_give_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
+    experts = packed("native", dtype)
     x = random(50, HIDDEN, dtype=dtype)
     ids, weights = choice(50, 3)
     whole = experts(x, ids, weights)

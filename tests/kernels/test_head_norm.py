@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.dispatch.kernel_sets import REFERENCE
-from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
+from tests.kernels.kernel_sets import DTYPES, NATIVE_SETS, cpu_set, random, tolerance
 
 EPS = 1e-6
 
@@ -31,24 +31,26 @@ def test_the_reference_norms_queries_and_keys_and_leaves_values() -> None:
     assert torch.equal(after[:, 6:], before[:, 6:])
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("num_tokens", "num_heads", "num_kv_heads", "head_dim"),
     [(0, 4, 2, 64), (1, 16, 8, 128), (9, 4, 1, 256), (20, 3, 3, 6)],
 )
-def test_avx512_head_norm_is_that_of_the_reference(
+def test_the_native_head_norm_is_that_of_the_reference(
     num_tokens: int, num_heads: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
 ) -> None:
     width = (num_heads + 2 * num_kv_heads) * head_dim
     ours = random(num_tokens, width, dtype=dtype) * 5
     expected = ours.clone()
-    for qkv, kernels in ((ours, cpu_set("avx512")), (expected, REFERENCE)):
+    for qkv, kernels in ((ours, cpu_set("native")), (expected, REFERENCE)):
         kernels.head_norm(qkv, *weights(head_dim), EPS, num_heads, num_kv_heads)
     torch.testing.assert_close(ours, expected, **tolerance(dtype))
 
 
+@pytest.mark.usefixtures("every_level")
 def test_a_row_has_the_same_bits_alone() -> None:
-    kernels, args = cpu_set("avx512"), (*weights(64), EPS, 4, 2)
+    kernels, args = cpu_set("native"), (*weights(64), EPS, 4, 2)
     together = random(30, 8 * 64, dtype=torch.bfloat16)
     alone = together[17:18].clone()
     kernels.head_norm(together, *args)
@@ -56,7 +58,7 @@ def test_a_row_has_the_same_bits_alone() -> None:
     assert torch.equal(together[17:18], alone)
 
 
-@pytest.mark.parametrize("name", ["reference", "avx512"])
+@pytest.mark.parametrize("name", ["reference", *NATIVE_SETS])
 def test_widths_and_dtypes_that_do_not_fit_are_refused(name: str) -> None:
     kernels, (query_weight, key_weight) = cpu_set(name), weights(8)
     with pytest.raises(ValueError, match="qkv"):

@@ -102,13 +102,14 @@ def test_what_lies_behind_the_last_token_does_not_count(name: str) -> None:
     assert torch.equal(kernels.latent_attention(query, layer, queries, 0.2, 32), clean)
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_avx512_gives_a_row_the_same_bits_in_every_batch(
+def test_native_kernels_give_a_row_the_same_bits_in_every_batch(
     dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over more than one segment of 256 tokens, whoever sums them."""
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
     query, layer = random(600, 4, 40, dtype=dtype), latent_layer(40, 16, 40, dtype)
     whole = paged_queries([(600, 600)], 40, 16)
     monkeypatch.setattr(TEAM, "num_threads", 2)
@@ -213,11 +214,12 @@ def test_what_is_written_is_what_the_reference_writes(
         torch.testing.assert_close(found, wanted, **tolerance(dtype))
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_avx512_writes_a_token_alike_in_every_batch(dtype: torch.dtype) -> None:
-    _, whole = written("avx512", 3, 40, 6, dtype, slice(0, 30))
+def test_native_kernels_write_a_token_alike_in_every_batch(dtype: torch.dtype) -> None:
+    _, whole = written("native", 3, 40, 6, dtype, slice(0, 30))
     for rows in (slice(0, 1), slice(29, 30), slice(3, 17)):
-        _, part = written("avx512", 3, 40, 6, dtype, rows)
+        _, part = written("native", 3, 40, 6, dtype, rows)
         assert torch.equal(part, whole[rows])
 
 
@@ -238,9 +240,10 @@ def test_every_head_has_a_matrix_of_its_own(
     assert (out[..., -2:] == 7).all()
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_avx512_heads_give_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
-    heads = cpu_set("avx512").pack_heads(random(3, 40, 24, dtype=dtype))
+def test_native_heads_give_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
+    heads = cpu_set("native").pack_heads(random(3, 40, 24, dtype=dtype))
     x = random(50, 3, 24, dtype=dtype, seed=1)
     whole = torch.empty(50, 3, 40, dtype=dtype)
     heads(x, whole)

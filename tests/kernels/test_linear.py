@@ -7,9 +7,9 @@ import torch
 
 from kernels.cpu.packed_linear import pack
 from kernels.linear import Linear
-from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
+from tests.kernels.kernel_sets import DTYPES, NATIVE_SETS, cpu_set, random, tolerance
 
-SETS = ["reference", "avx512"]
+SETS = ["reference", *NATIVE_SETS]
 
 
 def packed(name: str, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
@@ -34,16 +34,18 @@ def test_products_are_those_of_float64(
         torch.testing.assert_close(linear.logits(x), exact.float(), **tolerance(dtype))
 
 
-def test_avx512_logits_are_not_rounded_to_bfloat16() -> None:
+@pytest.mark.usefixtures("every_level")
+def test_native_logits_are_not_rounded_to_bfloat16() -> None:
     weight = random(64, 128, dtype=torch.bfloat16)
     x = random(3, 128, dtype=torch.bfloat16, seed=1)
     exact = (x.double() @ weight.double().T).float()
-    torch.testing.assert_close(packed("avx512", weight).logits(x), exact, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(packed("native", weight).logits(x), exact, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_avx512_gives_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
-    linear = packed("avx512", random(96, 64, dtype=dtype))
+def test_native_kernels_give_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
+    linear = packed("native", random(96, 64, dtype=dtype))
     x = random(300, 64, dtype=dtype, seed=1)
     whole = linear(x)
     for first, end in ((0, 1), (5, 12), (100, 113), (7, 299)):
@@ -64,6 +66,7 @@ def test_packing_costs_no_memory_when_panels_are_full() -> None:
     assert pack(weight).nbytes == weight.nbytes
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize(
     ("x", "problem"),
     [
@@ -74,4 +77,4 @@ def test_packing_costs_no_memory_when_panels_are_full() -> None:
 )
 def test_a_wrong_input_is_refused(x: torch.Tensor, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        packed("avx512", torch.ones(32, 16))(x)
+        packed("native", torch.ones(32, 16))(x)

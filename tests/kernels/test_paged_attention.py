@@ -94,13 +94,14 @@ def test_what_lies_behind_the_last_token_does_not_count(name: str) -> None:
     assert torch.equal(kernels.paged_attention(query, layer, queries, 0.2), clean)
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("window", [None, 90])
 @pytest.mark.parametrize("pool", [None, torch.int8])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_avx512_gives_a_row_the_same_bits_in_every_batch(
+def test_native_kernels_give_a_row_the_same_bits_in_every_batch(
     dtype: torch.dtype, pool: torch.dtype | None, window: int | None
 ) -> None:
-    kernels, block_size, length = cpu_set("avx512"), 16, 600
+    kernels, block_size, length = cpu_set("native"), 16, 600
     query = 4 * random(length, 9, 64, dtype=dtype)  # large scores: the maximum grows often
     layer = random_pool_layer(40, 3, block_size, 64, dtype)
     if pool is not None:
@@ -115,9 +116,10 @@ def test_avx512_gives_a_row_the_same_bits_in_every_batch(
         assert torch.equal(ours, expected[first:end])
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("num_seqs", [1, 40])
-def test_avx512_gives_the_same_bits_on_any_number_of_threads(num_seqs: int) -> None:
-    kernels, num_blocks = cpu_set("avx512"), 40 * num_seqs
+def test_native_kernels_give_the_same_bits_on_any_number_of_threads(num_seqs: int) -> None:
+    kernels, num_blocks = cpu_set("native"), 40 * num_seqs
     queries = paged_queries([(1, 600)] * num_seqs, num_blocks, 16)
     query = random(num_seqs, 9, 64, dtype=torch.bfloat16)
     layer = random_pool_layer(num_blocks, 3, 16, 64, torch.bfloat16)

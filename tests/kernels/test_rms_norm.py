@@ -19,12 +19,13 @@ def test_the_reference_is_the_norm_of_torch() -> None:
     torch.testing.assert_close(REFERENCE.rms_norm(x, weight, EPS, torch.float32), expected)
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("num_tokens", "hidden"), [(0, 16), (1, 576), (3, 40), (50, 64)])
-def test_avx512_norms_are_those_of_the_reference(
+def test_native_norms_are_those_of_the_reference(
     num_tokens: int, hidden: int, dtype: torch.dtype
 ) -> None:
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
     residual = random(num_tokens, hidden, dtype=torch.float32)
     branch = random(num_tokens, hidden, dtype=dtype, seed=2)
     weight = random(hidden, dtype=torch.float32, seed=3)
@@ -37,8 +38,9 @@ def test_avx512_norms_are_those_of_the_reference(
     assert torch.equal(ours, theirs)
 
 
+@pytest.mark.usefixtures("every_level")
 def test_a_residual_of_another_shape_is_refused() -> None:
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
     branch, residual = random(2, 16, dtype=torch.float32), random(3, 16, dtype=torch.float32)
     with pytest.raises(ValueError, match=r"branch has shape \(2, 16\); needed: \(3, 16\)"):
         kernels.add_rms_norm(branch, residual, torch.ones(16), EPS)

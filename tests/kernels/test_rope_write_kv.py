@@ -27,10 +27,11 @@ def rotation_table(max_context: int, head_dim: int) -> torch.Tensor:
     return torch.stack((angles.cos(), angles.sin()), dim=1)
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("head_dim", [16, 24, 64])
 @pytest.mark.parametrize("num_tokens", [0, 1, 20])
-def test_avx512_rotates_and_writes_what_the_reference_does(
+def test_native_kernels_rotate_and_write_what_the_reference_does(
     num_tokens: int, head_dim: int, dtype: torch.dtype
 ) -> None:
     generator = torch.Generator().manual_seed(5)
@@ -40,15 +41,16 @@ def test_avx512_rotates_and_writes_what_the_reference_does(
     ours = random_pool_layer(NUM_BLOCKS, NUM_KV_HEADS, BLOCK_SIZE, head_dim, dtype)
     theirs, table = ours.clone(), rotation_table(50, head_dim)
     expected = REFERENCE.rope_write_kv(qkv, table, positions, slots, theirs)
-    query = cpu_set("avx512").rope_write_kv(qkv.clone(), table, positions, slots, ours)
+    query = cpu_set("native").rope_write_kv(qkv.clone(), table, positions, slots, ours)
     torch.testing.assert_close(query, expected, **tolerance(dtype))
     torch.testing.assert_close(ours, theirs, **tolerance(dtype))
 
 
+@pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("pool", QUANTIZED)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("head_dim", [16, 24, 64, 66])
-def test_avx512_quantizes_rows_as_the_reference_does(
+def test_native_kernels_quantize_rows_as_the_reference_does(
     head_dim: int, dtype: torch.dtype, pool: torch.dtype
 ) -> None:
     qkv = random(20, (NUM_HEADS + 2 * NUM_KV_HEADS) * head_dim, dtype=dtype)
@@ -57,7 +59,7 @@ def test_avx512_quantizes_rows_as_the_reference_does(
     ours = quantized_pool_layer(NUM_BLOCKS, NUM_KV_HEADS, BLOCK_SIZE, head_dim, pool)
     theirs, table = ours.clone(), rotation_table(50, head_dim)
     expected = REFERENCE.rope_write_kv(qkv, table, positions, slots, theirs)
-    query = cpu_set("avx512").rope_write_kv(qkv.clone(), table, positions, slots, ours)
+    query = cpu_set("native").rope_write_kv(qkv.clone(), table, positions, slots, ours)
     torch.testing.assert_close(query, expected, **tolerance(dtype))
     assert torch.equal(row_values(ours)[:, 1].float(), row_values(theirs)[:, 1].float())
     torch.testing.assert_close(row_scales(ours), row_scales(theirs), rtol=1e-6, atol=0)
@@ -81,12 +83,13 @@ def test_a_quantized_row_comes_back_within_half_a_step(pool: torch.dtype) -> Non
     assert bool(((back - rows).abs() <= bound * 1.001).all())
 
 
+@pytest.mark.usefixtures("every_level")
 def test_slots_that_are_not_named_keep_their_values() -> None:
     qkv = random(1, 10 * 16, dtype=torch.float32)
     layer = random_pool_layer(NUM_BLOCKS, NUM_KV_HEADS, BLOCK_SIZE, 16, torch.float32)
     before = layer.clone()
     slot, table = torch.tensor([14]), rotation_table(50, 16)
-    cpu_set("avx512").rope_write_kv(qkv, table, torch.tensor([0]), slot, layer)
+    cpu_set("native").rope_write_kv(qkv, table, torch.tensor([0]), slot, layer)
     changed = (layer != before).any(dim=-1).nonzero()
     assert {(block, offset) for block, _, _, offset in changed.tolist()} == {(3, 2)}
     assert len(changed) == 2 * NUM_KV_HEADS

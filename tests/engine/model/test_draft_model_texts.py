@@ -63,7 +63,7 @@ class Cards:
 @pytest.fixture(scope="module")
 def cards(tmp_path_factory: pytest.TempPathFactory) -> Cards:
     """A random model of 4 layers, the last of which says little, and one of its first 3."""
-    cpu_set("avx512")
+    cpu_set("native")
     whole = random_model(tiny_config(num_hidden_layers=LAYERS, max_position_embeddings=512))
     last = whole.model.layers[FEWER_LAYERS]
     for matrix in (last.self_attn.o_proj, last.mlp.down_proj):

@@ -58,7 +58,7 @@ class Heads:
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory: pytest.TempPathFactory) -> Heads:
     """A random model whose layers say little, a head made for it, and one that knows nothing."""
-    cpu_set("avx512")
+    cpu_set("native")
     target = random_model(tiny_config(num_hidden_layers=LAYERS, max_position_embeddings=512))
     for layer in target.model.layers:
         for matrix in (layer.self_attn.o_proj, layer.mlp.down_proj):

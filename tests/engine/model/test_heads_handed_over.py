@@ -65,7 +65,7 @@ def every_drafter_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def alike(tmp_path_factory: pytest.TempPathFactory) -> Alike:
-    cpu_set("avx512")
+    cpu_set("native")
     sizes: dict[str, Any] = {"num_key_value_heads": 3, "max_position_embeddings": 512}
     target = random_model(tiny_config(num_hidden_layers=LAYERS, **sizes))
     for layer in target.model.layers:

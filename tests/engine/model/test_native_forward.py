@@ -75,7 +75,7 @@ def test_one_call_gives_the_bits_of_the_operations_for_prompts_decodes_and_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(TEAM, "num_threads", num_threads)
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
     family = {"attention_bias": biased, "mlp_bias": biased, "tie_word_embeddings": not biased}
     one, kv = decoder(tmp_path, kernels, dtype, monkeypatch, **family)
     many, other_kv = decoder(
@@ -92,7 +92,7 @@ def test_one_call_gives_the_bits_of_the_operations_for_prompts_decodes_and_both(
 def test_a_model_with_a_part_without_a_native_form_goes_by_operations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = replace(cpu_set("avx512"), pack_linear=REFERENCE.pack_linear)
+    kernels = replace(cpu_set("native"), pack_linear=REFERENCE.pack_linear)
     model, kv = decoder(tmp_path, kernels, torch.float32, monkeypatch)
     plain, plain_kv = decoder(tmp_path, REFERENCE, torch.float32, monkeypatch)
     assert (model.num_native_calls, plain.num_native_calls) == (0, 0)
@@ -110,7 +110,7 @@ def test_a_model_with_a_part_without_a_native_form_goes_by_operations(
 def test_norms_gates_scales_and_windows_of_families_have_a_native_form(
     family: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
     card = family_models.saved_card(
         family_models.random_model(family, **FAMILIES[family]), tmp_path
     )
@@ -132,7 +132,7 @@ def test_norms_gates_scales_and_windows_of_families_have_a_native_form(
 def test_a_quantized_pool_gives_the_same_bits_too(
     kv_dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
     one, _ = decoder(tmp_path, kernels, torch.float32, monkeypatch)
     many, _ = decoder(tmp_path, replace(kernels, play_natively=None), torch.float32, monkeypatch)
     layout = KvLayout.of(one.config, BLOCK_SIZE, kv_dtype)
@@ -147,7 +147,7 @@ def test_a_quantized_pool_gives_the_same_bits_too(
 def test_ranks_stop_twice_per_layer_and_collectives_that_change_nothing_keep_the_bits(
     family: str, tmp_path: Path
 ) -> None:
-    kernels, changes = cpu_set("avx512"), FAMILIES.get(family, {})
+    kernels, changes = cpu_set("native"), FAMILIES.get(family, {})
     card = family_models.saved_card(family_models.random_model(family, **changes), tmp_path)
     weights = DecoderWeights(card, torch.bfloat16, torch.device("cpu"))
     layout = KvLayout.of(card.config, BLOCK_SIZE, torch.bfloat16)

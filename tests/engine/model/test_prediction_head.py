@@ -69,7 +69,7 @@ class Own:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Own:
-    cpu_set("avx512")
+    cpu_set("native")
     folder = tmp_path_factory.mktemp("models")
     model = deepseek_v3()
     tensors = prediction_tensors(model_tensors(model, folder / "plain"))

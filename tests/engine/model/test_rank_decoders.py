@@ -247,7 +247,7 @@ def test_native_steps_of_ranks_have_the_bits_of_the_same_kernels_one_by_one(
     form: WeightFormat, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedding, of which each rank has a part, is plain or in groups."""
-    kernels, card = cpu_set("avx512"), saved_card(random_model("Qwen2ForCausalLM"), tmp_path)
+    kernels, card = cpu_set("native"), saved_card(random_model("Qwen2ForCausalLM"), tmp_path)
     natively = answers_of_ranks(card, PROMPTS, 2, dtype=dtype, weights=form)
     by_kernels = replace(kernels, play_natively=None)
     monkeypatch.setattr(engine.model.decoder, "kernels_for", lambda *_: by_kernels)

@@ -58,7 +58,7 @@ WAYS = [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}]
 
 
 def loaded() -> Replica:
-    cpu_set("avx512")
+    cpu_set("native")
     spec = offline_spec(SETUP)
     options = replace(spec.options, kv_memory_bytes=64 << 20, max_context_tokens=512)
     return load_replica(msgspec.structs.replace(spec, options=options), lambda phase, part: None)

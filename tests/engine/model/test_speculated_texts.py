@@ -27,7 +27,7 @@ SETUP = OfflineSetup(device="cpu", prefix_cache=True)
 
 @pytest.fixture(scope="module")
 def replica() -> Iterator[Replica]:
-    cpu_set("avx512")
+    cpu_set("native")
     spec = offline_spec(SETUP)
     options = replace(spec.options, kv_memory_bytes=128 << 20, max_context_tokens=1024)
     yield load_replica(msgspec.structs.replace(spec, options=options), lambda phase, fraction: None)

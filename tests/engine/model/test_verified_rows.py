@@ -98,7 +98,7 @@ def assert_alike(
 
 @pytest.fixture(autouse=True)
 def native() -> None:
-    cpu_set("avx512")
+    cpu_set("native")
 
 
 @pytest.mark.parametrize("kv", [None, torch.int8])

@@ -55,7 +55,7 @@ class Pair:
         torch.testing.assert_close(written, self.plain_pool.tensor, rtol=1e-5, atol=1e-5)
 
 
-@pytest.fixture(params=["avx512 or torch", "reference"])
+@pytest.fixture(params=["native or torch", "reference"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     if request.param == "reference":
         monkeypatch.setattr("engine.model.decoder.kernels_for", lambda *_: REFERENCE)

@@ -21,7 +21,7 @@ SHAPES = DraftShapes(max_num_seqs=MAX_SEQS, max_batch_tokens=16, max_context_tok
 
 @pytest.fixture
 def runners(tmp_path: Path) -> Runners:
-    cpu_set("avx512")
+    cpu_set("native")
     return Runners(tmp_path, SHAPES)
 
 

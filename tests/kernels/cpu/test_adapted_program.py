@@ -31,6 +31,7 @@ from tests.kernels.cpu.test_step_program import (
 )
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random
 
+pytestmark = pytest.mark.usefixtures("every_level")
 STARTS, RANKS = (0, 0, 8, 24), (0, 8, 16, 40)
 """By slot."""
 KV_WIDTH = QKV_HEADS.num_kv_heads * HEAD_DIM
@@ -118,7 +119,7 @@ class Adapted:
 
 
 def adapted(dtype: torch.dtype) -> Adapted:
-    plain, kernels = layer(dtype), cpu_set("avx512")
+    plain, kernels = layer(dtype), cpu_set("native")
     matrices: dict[str, Any] = {"down": plain.down}
     for seed, name in enumerate(("qkv", "o", "gate_up")):
         inputs, widths = SHAPES[name]

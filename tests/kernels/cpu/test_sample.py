@@ -8,24 +8,21 @@ from dataclasses import fields
 import pytest
 import torch
 
-from kernels.cpu.native_library import native_library
 from kernels.cpu.row_passes import NativePasses, RowPasses, TorchPasses
 from kernels.cpu.sample import sample_by
 from kernels.dispatch.sample import sample
 from kernels.reference.sample import UNIT, Draws
 from kernels.reference.sample import sample as reference_sample
-from tests.kernels.kernel_sets import cpu_set
+from tests.kernels.kernel_sets import CPU_SETS, native_library_of
 
 SHARES = [1.0, 1.0, 0.99, 0.9, 0.5, 1e-6, 1 - 2**-53]
 
 
-@pytest.fixture(params=["torch", "avx512"])
+@pytest.fixture(params=CPU_SETS)
 def passes(request: pytest.FixtureRequest) -> RowPasses:
-    cpu_set(request.param)
-    library = native_library()
-    if request.param == "torch" or library is None:
+    if request.param == "torch":
         return TorchPasses()
-    return NativePasses(library)
+    return NativePasses(native_library_of(request.param))
 
 
 def mixed_draws(num_rows: int, vocab_size: int, chance: random.Random) -> Draws:

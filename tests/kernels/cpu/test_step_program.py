@@ -21,6 +21,7 @@ from kernels.tape.rows import QkvHeads
 from kernels.tape.tape import Tape
 from tests.kernels.kernel_sets import DTYPES, cpu_set, paged_queries, random
 
+pytestmark = pytest.mark.usefixtures("every_level")
 BLOCK_SIZE, NUM_BLOCKS, KV_HEADS, HEADS, HEAD_DIM = 4, 64, 2, 6, 32
 HIDDEN, INNER, VOCAB, EPS = 96, 80, 61, 1e-5
 QKV_HEADS = QkvHeads(num_heads=HEADS, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM)
@@ -72,7 +73,7 @@ class Layer:
 
 
 def layer(dtype: torch.dtype) -> Layer:
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
 
     def matrix(out: int, inputs: int, seed: int, *, biased: bool = False) -> Linear:
         bias = random(out, dtype=dtype, seed=seed + 50) if biased else None
@@ -92,7 +93,7 @@ def layer(dtype: torch.dtype) -> Layer:
 
 
 def natively(recording: Recording) -> Player:
-    play_natively = cpu_set("avx512").play_natively
+    play_natively = cpu_set("native").play_natively
     assert play_natively is not None
     return play_natively(recording)
 
@@ -239,6 +240,6 @@ def test_matrices_without_a_native_form_are_named() -> None:
     with pytest.raises(NoNativeForm, match="TorchLinear"):
         native_form(tape.finish(residual))
     tape = Tape(torch.bfloat16)
-    odd = cpu_set("avx512").pack_linear(random(HIDDEN, 95, dtype=torch.bfloat16))
+    odd = cpu_set("native").pack_linear(random(HIDDEN, 95, dtype=torch.bfloat16))
     with pytest.raises(NoNativeForm, match="95 inputs"):
         native_form(tape.finish(tape.linear(odd, tape.rows("x", 95), "y")))

@@ -12,16 +12,15 @@ from kernels.dispatch.likeliest import likeliest
 from kernels.reference.row_argmax import row_argmax as reference_argmax
 from kernels.token_mask import TokenMask
 from tests.kernels.dispatch.test_mask_logits import masks_of
-from tests.kernels.kernel_sets import cpu_set, random
+from tests.kernels.kernel_sets import CPU_SETS, native_library_of, random
 
 WIDTHS = [1, 7, 16, 128, 1000, 1024, 1025, 5000, 49152]
 
 
-@pytest.fixture(params=["torch", "avx512"])
+@pytest.fixture(params=CPU_SETS)
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    cpu_set(request.param)
-    if request.param == "torch":
-        monkeypatch.setattr(kernels.dispatch.likeliest, "native_library", lambda: None)
+    library = None if request.param == "torch" else native_library_of(request.param)
+    monkeypatch.setattr(kernels.dispatch.likeliest, "native_library", lambda: library)
     return str(request.param)
 
 

@@ -12,17 +12,16 @@ import kernels.cpu.mask_logits
 from kernels.dispatch.mask_logits import mask_logits
 from kernels.reference.mask_logits import mask_logits as reference_mask
 from kernels.token_mask import TokenMask, num_words
-from tests.kernels.kernel_sets import cpu_set, random
+from tests.kernels.kernel_sets import CPU_SETS, native_library_of, random
 
 HAS_GPU = torch.cuda.is_available()
 WIDTHS = [1, 7, 16, 17, 31, 32, 33, 48, 100, 1000, 5000]
 
 
-@pytest.fixture(params=["torch", "avx512"])
+@pytest.fixture(params=CPU_SETS)
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    cpu_set(request.param)
-    if request.param == "torch":
-        monkeypatch.setattr(kernels.cpu.mask_logits, "native_library", lambda: None)
+    library = None if request.param == "torch" else native_library_of(request.param)
+    monkeypatch.setattr(kernels.cpu.mask_logits, "native_library", lambda: library)
     return str(request.param)
 
 

@@ -18,12 +18,13 @@ from tests.kernels.kernel_sets import DTYPES, cpu_set, tolerance
 from tests.kernels.ranks import LateRank, ThreadRank, run_ranks
 from tests.kernels.test_experts import HIDDEN, NUM_EXPERTS, SIZE, choice, matrices, random
 
+pytestmark = pytest.mark.usefixtures("every_level")
 IN_RUNS = (0, 0, 0, 1, 1, 1)
 MIXED = (1, 0, 1, 0, 0, 1)
 
 
 def placed(
-    groups: Sequence[int], rank: int, sharers: int, dtype: torch.dtype, name: str = "avx512"
+    groups: Sequence[int], rank: int, sharers: int, dtype: torch.dtype, name: str = "native"
 ) -> PlacedExperts:
     """Of a rank whose group holds some experts, and which has a run of their columns."""
     gate_up, down = matrices(dtype)
@@ -54,7 +55,7 @@ def exchanged(
         experts = placed(groups, rank, sharers, dtype)
         return exchange_experts(experts, collective, x[own], ids[own], weights[own])
 
-    alone = cpu_set("avx512").pack_experts(*matrices(dtype))(x, ids, weights)
+    alone = cpu_set("native").pack_experts(*matrices(dtype))(x, ids, weights)
     return torch.cat(run_ranks(len(num_rows), work)), alone
 
 

@@ -25,6 +25,7 @@ from tests.kernels.cpu.test_step_program import STEPS, step
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
 from tests.kernels.ranks import ThreadRank, run_ranks
 
+pytestmark = pytest.mark.usefixtures("every_level")
 RANKS = 2
 BLOCK_SIZE, NUM_BLOCKS, KV_HEADS, HEADS, HEAD_DIM = 4, 64, 2, 6, 32
 HIDDEN, INNER, EPS = 96, 80, 1e-5
@@ -118,7 +119,7 @@ def pool(num_kv_heads: int, dtype: torch.dtype) -> torch.Tensor:
 
 def kernels_for(*, grouped: bool) -> KernelSet:
     """`grouped`: they hold 8-bit groups of 32 inputs, of all matrices that have whole ones."""
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
 
     def pack(weight: Weight, bias: torch.Tensor | None = None) -> Linear:
         if isinstance(weight, torch.Tensor) and weight.shape[1] % 32 == 0:
@@ -155,7 +156,7 @@ def test_two_ranks_give_each_other_the_same_bits_and_the_logits_of_one(
     batches = [step(STEPS[name]), step(STEPS["a mixture"])]
     natively = logits_of_ranks(player_of, batches, dtype)
     by_kernels = logits_of_ranks(KernelPlayer, batches, dtype)
-    kernels = cpu_set("avx512")
+    kernels = cpu_set("native")
     alone = player_of(record(weights(dtype), kernels, None), kernels)
     kv = pool(KV_HEADS, dtype)
     for at, batch in enumerate(batches):
@@ -166,7 +167,7 @@ def test_two_ranks_give_each_other_the_same_bits_and_the_logits_of_one(
 
 
 def test_a_rank_makes_one_native_call_more_per_collective() -> None:
-    kernels, whole = cpu_set("avx512"), weights(torch.float32)
+    kernels, whole = cpu_set("native"), weights(torch.float32)
 
     def work(rank: int, collective: ThreadRank) -> int:
         recording = record(whole.of_rank(rank), kernels, collective, rank)

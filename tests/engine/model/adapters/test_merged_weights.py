@@ -127,7 +127,7 @@ def expected(card: ModelCard, tmp_path_factory: pytest.TempPathFactory) -> torch
     return rows
 
 
-@pytest.mark.parametrize("name", ["reference", "torch", "avx512"])
+@pytest.mark.parametrize("name", ["reference", "torch", "native"])
 def test_logits_are_those_of_merged_weights(
     name: str,
     card: ModelCard,
@@ -144,7 +144,7 @@ def test_logits_are_those_of_merged_weights(
 def test_rows_without_an_adapter_keep_their_bits(
     dtype: torch.dtype, card: ModelCard, folders: dict[int, Path]
 ) -> None:
-    cpu_set("avx512")  # whose rows are independent
+    cpu_set("native")  # whose rows are independent
     plain = logits_of(Decoder.load(card, dtype, "cpu"), batch_of(None))
     decoder = place_all(Decoder.load(card, dtype, "cpu", adapters=ROOM), folders)
     batch = batch_of(SLOTS)

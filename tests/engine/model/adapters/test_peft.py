@@ -94,7 +94,7 @@ def logits_of_one_batch(decoder: Decoder) -> torch.Tensor:
         return decoder.forward(batch, KvPool(layout, 4 * len(LENGTHS), "cpu")).clone()
 
 
-@pytest.mark.parametrize("name", ["reference", "avx512"])
+@pytest.mark.parametrize("name", ["reference", "native"])
 def test_logits_are_those_of_the_weights_that_peft_merged(
     name: str, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,9 +36,10 @@ def rank(number: int, loaded_as: str) -> RankFacts:
     )
 
 
-def test_ranks_of_a_mixture_with_other_kernels_are_refused_with_both() -> None:
-    forms = [form_of(part_of(kernels=name, mixture=8), CPU) for name in ("avx512", "torch")]
-    with pytest.raises(ConfigError, match=r"routed by avx512 (.|\n)*routed by torch"):
+@pytest.mark.parametrize("other", ["avx2", "torch"])
+def test_ranks_of_a_mixture_with_other_kernels_are_refused_with_both(other: str) -> None:
+    forms = [form_of(part_of(kernels=name, mixture=8), CPU) for name in ("avx512", other)]
+    with pytest.raises(ConfigError, match=rf"routed by avx512 (.|\n)*routed by {other}"):
         require_one_form([rank(at, form) for at, form in enumerate(forms)])
 
 
