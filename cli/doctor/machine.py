@@ -18,6 +18,7 @@ from cluster.process.free_memory import free_memory_bytes
 from cluster.process.own_cores import available_cores
 from cluster.supervisor.ports import claimed_port
 from cluster.terminal_text import size_in_words
+from kernels.cpu.levels import levels_of
 
 MIN_MEMORY_BYTES = 1 * 2**30
 GOOD_MEMORY_BYTES = 3 * 2**30
@@ -60,7 +61,7 @@ def _cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
     bf16 = [flag for flag in _BF16_FLAGS if flag in known]
     vector = [flag for flag in _VECTOR_FLAGS if flag in known][:1]
     text = f"{available_cores()} cores, {' '.join(vector + bf16) or 'no vector extensions known'}"
-    if bf16:
+    if bf16 or levels_of(known):  # native kernels widen it on their way
         return fine(text)
     return poor(text, "bfloat16 is emulated on this CPU: --dtype float32 is usually faster")
 

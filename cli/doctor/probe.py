@@ -58,15 +58,16 @@ def torch_facts() -> dict[str, Any]:
 
 
 def cpu_kernel_facts() -> dict[str, Any]:
-    """The native library, built if it is not there yet; "reason" says why it cannot be had."""
+    """The native library, built if it is not there yet, and the level of instructions that it is
+    for; "reason" says why it cannot be had."""
     from kernels.cpu.native_library import load_library
     from kernels.cpu.native_sources import NativeUnavailable
 
     try:
-        load_library(kernels_folder())
+        library = load_library(kernels_folder())
     except NativeUnavailable as reason:
-        return {"reason": str(reason)}
-    return {"reason": ""}
+        return {"reason": str(reason), "level": ""}
+    return {"reason": "", "level": library.level.name}
 
 
 def nixl_facts() -> dict[str, Any]:

@@ -81,15 +81,15 @@ def _kernels() -> Finding:
 
 def _cpu_kernels() -> Finding:
     try:
-        reason = probe("cpu-kernels")["reason"]
+        facts = probe("cpu-kernels")
     except ProbeFailed as cause:
-        reason = str(cause)
-    if reason:
+        facts = {"reason": str(cause)}
+    if reason := facts["reason"]:
         return poor(
             f"CPU kernels run on torch: {reason}",
             "on a CPU they are several times slower so: install g++ if it is missing",
         )
-    return fine("CPU kernels are native")
+    return fine(f"CPU kernels are native, for {facts['level']}")
 
 
 def _nixl() -> Finding:

@@ -1,1 +1,1 @@
-"""Kernels for CPUs: a small AVX-512 library built on first use, and torch where it cannot be."""
+"""Kernels for CPUs: a small native library built on first use, and torch where it cannot be."""

@@ -1,4 +1,4 @@
-"""x @ weight.T + bias by the AVX-512 library for 4-bit and 8-bit values in groups of inputs.
+"""x @ weight.T + bias by the native library for 4-bit and 8-bit values in groups of inputs.
 
 The weight stays in its bits and is read once; activations are rounded to bytes on the way, with a
 scale per row and 32 inputs, twice where the outliers are. `kernels/reference/grouped_linear.py` has

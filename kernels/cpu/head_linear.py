@@ -1,4 +1,4 @@
-"""One matrix per head by the AVX-512 library, each in the panels of `packed_linear`."""
+"""One matrix per head by the native library, each in the panels of `packed_linear`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latent attention by torch's matrix products: where the AVX-512 library cannot be built."""
+"""Latent attention by torch's matrix products: where the native library cannot be built."""
 
 from __future__ import annotations
 

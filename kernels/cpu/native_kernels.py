@@ -1,4 +1,4 @@
-"""The AVX-512 kernels as functions of tensors; `kernels/reference/` says what each does.
+"""The native kernels as functions of tensors; `kernels/reference/` says what each does.
 
 One row's result does not depend on the other rows of a batch, to the bit.
 """

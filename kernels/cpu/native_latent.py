@@ -1,4 +1,4 @@
-"""The AVX-512 kernels of multi-head latent attention; `kernels/reference/` says what each does."""
+"""The native kernels of multi-head latent attention; `kernels/reference/` says what each does."""
 
 from __future__ import annotations
 

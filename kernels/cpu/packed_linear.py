@@ -1,4 +1,4 @@
-"""x @ weight.T + bias by the AVX-512 library, the weight in panels of 32 outputs.
+"""x @ weight.T + bias by the native library, the weight in panels of 32 outputs.
 
     weight [out, in]  ->  words [out / 32, in / values_per_word, 32]
 

@@ -1,4 +1,4 @@
-"""Plays a recording in calls of the AVX-512 library, one per segment: one in all for one rank, and
+"""Plays a recording in calls of the native library, one per segment: one in all for one rank, and
 for ranks whose sums are native too.
 
 The kernels are those that `kernels/tape/play.py` calls one by one, on the same numbers: the bits

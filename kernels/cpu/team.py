@@ -1,4 +1,4 @@
-"""How many threads the AVX-512 kernels run on: a team of their own, beside torch's.
+"""How many threads the native kernels run on: a team of their own, beside torch's.
 
 Process-wide, as the team is. Until it is told, every core of the affinity mask: whoever runs
 kernels knows the quota of the container, and resizes it (`cluster.supervisor.cores`).

@@ -1,4 +1,4 @@
-"""Paged attention by torch's own fused attention: where the AVX-512 library cannot be built."""
+"""Paged attention by torch's own fused attention: where the native library cannot be built."""
 
 from __future__ import annotations
 

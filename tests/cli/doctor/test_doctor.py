@@ -97,12 +97,40 @@ def test_a_user_without_a_home_is_told_to_name_a_folder(monkeypatch: pytest.Monk
     assert finding.verdict is Verdict.FAIL and "SPLITSERVE_HOME" in finding.hint
 
 
-def test_a_cpu_without_bfloat16_is_a_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "verdict"),
+    [
+        ("fpu avx2 avx512f", Verdict.WARN),
+        ("fpu avx2 avx512f avx512_bf16", Verdict.OK),
+        ("fpu avx2 fma f16c", Verdict.OK),
+        ("fp asimd bf16", Verdict.OK),
+    ],
+)
+def test_a_cpu_without_bfloat16_and_native_kernels_is_a_warning(
+    flags: str, verdict: Verdict, tmp_path: Path
+) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("flags : fpu avx2 avx512f\n")
-    assert machine._cpu(cpuinfo).verdict is Verdict.WARN
-    cpuinfo.write_text("flags : fpu avx2 avx512f avx512_bf16\n")
-    assert machine._cpu(cpuinfo).verdict is Verdict.OK
+    cpuinfo.write_text(f"flags : {flags}\n")
+    assert machine._cpu(cpuinfo).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict", "said"),
+    [
+        ({"reason": "", "level": "avx2"}, Verdict.OK, "native, for avx2"),
+        (
+            {"reason": "this CPU lacks fma, f16c", "level": ""},
+            Verdict.WARN,
+            "torch: this CPU lacks",
+        ),
+    ],
+)
+def test_the_level_of_the_native_kernels_is_told_or_what_the_cpu_lacks(
+    facts: dict[str, str], verdict: Verdict, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(software, "probe", lambda name: facts)
+    finding = software._cpu_kernels()
+    assert finding.verdict is verdict and said in finding.text
 
 
 def test_the_package_named_kernels_is_ours_here() -> None:
