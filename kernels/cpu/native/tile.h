@@ -14,12 +14,37 @@
 namespace splitserve {
 
 constexpr int kPanel = 32;
-constexpr int kMaxRows = kIsWide ? 12 : 2;  // 24 accumulators of 32 registers; 8 halves of 16
+// 24 accumulators of 32 registers; where vectors are halves, 8 of 16, for 16 columns at a time.
+constexpr int kMaxRows = kIsWide ? 12 : 4;
 constexpr int kPrefetchSteps = 24;  // 3 KB ahead hides a DRAM access behind the panel's stream
+
+// Sixteen of the columns.
+template <class E, int R>
+inline void multiply_half_tile(const Word* rows, int64_t stride, const Word* panel,
+                               int64_t num_steps, __m512 (&sums)[R][2], int half) {
+  __m512 some[R];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) some[r] = sums[r][half];
+  for (int64_t step = 0; step < num_steps; ++step) {
+    const Word* columns = panel + step * kPanel + 16 * half;
+    _mm_prefetch(reinterpret_cast<const char*>(columns + kPrefetchSteps * kPanel), _MM_HINT_T0);
+    const __m512i words = _mm512_loadu_si512(columns);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+      some[r] = E::multiply_add(some[r], words, _mm512_set1_epi32(rows[r * stride + step]));
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) sums[r][half] = some[r];
+}
 
 template <class E, int R>
 inline void multiply_tile(const Word* rows, int64_t stride, const Word* panel, int64_t num_steps,
                           __m512 (&sums)[R][2]) {
+  if constexpr (!kIsWide && R > 2) {
+    for (int half = 0; half < 2; ++half)
+      multiply_half_tile<E>(rows, stride, panel, num_steps, sums, half);
+    return;
+  }
   for (int64_t step = 0; step < num_steps; ++step) {
     const Word* columns = panel + step * kPanel;
     const __m512i left = _mm512_loadu_si512(columns);
