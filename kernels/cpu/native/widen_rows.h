@@ -15,10 +15,18 @@ inline __mmask64 first_bytes(int64_t count) {
   return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
 }
 
+// Of one name a process has one static, whatever libraries have it: those of another level have
+// tables of another form.
+#ifndef __AVX512BF16__
+inline namespace of_halves {
+#endif
 inline const WideningTable& widening_table(KvDtype dtype) {
   static const WideningTable kInt8(kKvInt8), kFp8(kKvFp8);
   return dtype == kKvInt8 ? kInt8 : kFp8;
 }
+#ifndef __AVX512BF16__
+}  // namespace of_halves
+#endif
 
 inline void store_widened(__m512i values, uint16_t* to) { _mm512_storeu_si512(to, values); }
 
