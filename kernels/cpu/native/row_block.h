@@ -13,14 +13,37 @@
 
 namespace splitserve {
 
-constexpr int kBlockRows = 6;
+// Where vectors are halves, 4 rows by one vector at a time: 8 accumulators of 16 registers.
+constexpr int kBlockRows = kIsWide ? 6 : 4;
 constexpr int kPanelVectors = 4;
 constexpr int64_t kPanelColumns = 16 * kPanelVectors;
+
+// One vector of the columns.
+template <class E, int R, int V>
+inline void multiply_vector(const Word* rows, int64_t stride, const Word* panel, int64_t num_steps,
+                            __m512 (&sums)[R][V], int v) {
+  __m512 some[R];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) some[r] = sums[r][v];
+  for (int64_t step = 0; step < num_steps; ++step) {
+    const __m512i columns = _mm512_loadu_si512(panel + step * kPanelColumns + 16 * v);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+      some[r] = E::multiply_add(some[r], columns, _mm512_set1_epi32(rows[r * stride + step]));
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) sums[r][v] = some[r];
+}
 
 template <class E, int R, int V>
 inline __attribute__((always_inline)) void multiply_block(const Word* rows, int64_t stride,
                                                           const Word* panel, int64_t num_steps,
                                                           __m512 (&sums)[R][V]) {
+  if constexpr (!kIsWide) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) multiply_vector<E>(rows, stride, panel, num_steps, sums, v);
+    return;
+  }
   for (int64_t step = 0; step < num_steps; ++step, panel += kPanelColumns) {
     __m512i columns[V];
 #pragma GCC unroll 4
