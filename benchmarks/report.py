@@ -13,6 +13,8 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from kernels.cpu.native_sources import own_levels
+
 NEAR_FLOOR = 1.25
 """How far above the floor a figure may be where the floor itself is above the goal."""
 
@@ -128,6 +130,7 @@ def machine() -> dict[str, object]:
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "cpu": _cpu_model(),
+        "native_level": next((level.name for level in own_levels()), "none"),
         "cores": os.cpu_count(),
         "load_average_1min": round(os.getloadavg()[0], 2),
         "kernel": platform.release(),

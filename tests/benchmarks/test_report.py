@@ -1,10 +1,11 @@
-"""What a figure says about its goal."""
+"""What a figure says about its goal and its machine."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.report import Row, Verdict, exit_code, median_row
+import kernels.cpu.native_sources as native_sources
+from benchmarks.report import Row, Verdict, exit_code, machine, median_row
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,12 @@ def test_a_goal_below_the_floor_is_not_missed_by_a_figure_near_the_floor(
 def test_a_median_keeps_its_spread() -> None:
     row = median_row("step", [3.0, 1.0, 9.0], "ms")
     assert (row.value, row.spread) == (3.0, (1.0, 9.0))
+
+
+def test_figures_say_which_native_kernels_their_machine_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native_sources, "_cpu_flags", lambda: frozenset({"avx2", "fma", "f16c"}))
+    assert machine()["native_level"] == "avx2"
+    monkeypatch.setattr(native_sources, "_cpu_flags", frozenset)
+    assert machine()["native_level"] == "none"

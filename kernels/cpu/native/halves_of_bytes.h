@@ -69,7 +69,8 @@ inline __m512 _mm512_cvtph_ps(__m256i a) {
           _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1))};
 }
 
-// Floats to bfloat16 in the low half of each lane, to the nearest, ties to even; a NaN stays one.
+// Floats to bfloat16 in the low half of each lane, to the nearest, ties to even; a NaN stays one, and
+// what is subnormal stays it, which the instruction takes for zero.
 inline __m256i narrow_half(__m256 a) {
   const __m256i bits = _mm256_castps_si256(a);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
