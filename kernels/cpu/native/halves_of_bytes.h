@@ -86,6 +86,7 @@ inline __m256i _mm512_cvtneps_pbh(__m512 a) {
 inline __m512bh _mm512_cvtne2ps_pbh(__m512 high, __m512 low) {
   return __m512bh(__m512i{_mm512_cvtneps_pbh(low), _mm512_cvtneps_pbh(high)});
 }
+#undef _mm_cvtneps_pbh
 inline __m128i _mm_cvtneps_pbh(__m128 a) {
   return _mm_packus_epi32(_mm256_castsi256_si128(narrow_half(_mm256_castps128_ps256(a))),
                           _mm_setzero_si128());

@@ -9,6 +9,7 @@ inline __m512i _mm512_set1_epi32(int32_t value) {
   return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)};
 }
 inline __m512i _mm512_setzero_si512() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+#undef _mm512_setr_epi32
 inline __m512i _mm512_setr_epi32(int a, int b, int c, int d, int e, int f, int g, int h, int i,
                                  int j, int k, int l, int m, int n, int o, int p) {
   return {_mm256_setr_epi32(a, b, c, d, e, f, g, h), _mm256_setr_epi32(i, j, k, l, m, n, o, p)};
