@@ -17,7 +17,7 @@ void splitserve_linear(int32_t dtype, int32_t out_dtype, const void* x, int64_t 
                        int64_t num_outputs, const float* bias, void* out, int64_t out_stride,
                        int32_t num_threads);
 
-// Only where the CPU multiplies bytes (AVX-512 VNNI); see grouped_matrix.h.
+// Only where the CPU multiplies bytes (AVX-512 with VNNI, AVX2); see byte_products.h.
 void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, const void* x, int64_t num_rows,
                                const splitserve::GroupedMatrix* matrix, void* out,
                                int64_t out_stride, int32_t num_threads);
