@@ -807,6 +807,83 @@ async def test_a_folder_that_cannot_be_looked_at_now_is_not_taken_for_gone(
     assert (worker.offered, len(worker.told)) == (before, num_told)
 
 
+class HalfSeenFolder:
+    """Looks at the folder cannot tell what the files of one name are; or do not find it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.name = name
+        self.is_hidden, self.is_away = True, False
+        monkeypatch.setattr(worker_shelf, "scan", self.scan)
+
+    def scan(self, root: Path) -> dict[str, Signature | None]:
+        found = scan(root)
+        if self.is_away:
+            del found[self.name]
+        elif self.is_hidden:
+            found[self.name] = None
+        return found
+
+
+async def test_one_whose_files_cannot_be_looked_at_is_named_until_it_is_offered(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = HalfSeenFolder(monkeypatch, "two")
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    for _ in range(5):
+        await worker.shelf.look()
+        assert worker.shelf.unread == UnreadAdapters(frozenset({"two"}))
+    folder.is_hidden = False
+    await worker.shelf.look()
+    assert worker.shelf.unread == UnreadAdapters(frozenset({"two"}))
+    await worker.shelf.look()
+    assert "two" in worker.offered and worker.shelf.unread == NOTHING_UNREAD
+    folder.is_hidden = True
+    await worker.look_twice()
+    assert "two" in worker.offered and worker.shelf.unread == NOTHING_UNREAD
+
+
+@pytest.mark.parametrize("order", ["unload", "load"])
+@pytest.mark.parametrize("given", ["before the first look", "later", "and not found once"])
+async def test_an_order_about_one_whose_files_cannot_be_looked_at_stands_when_they_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, given: str
+) -> None:
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    folder, worker = HalfSeenFolder(monkeypatch, "two"), PlayedWorker(tmp_path)
+    if given != "before the first look":
+        await worker.look_twice()
+    if order == "unload":
+        assert not worker.shelf.unload("two")
+    else:
+        await worker.shelf.load("two", "deep/er")
+    offered = worker.offered
+    await worker.look_twice()
+    folder.is_away = given == "and not found once"
+    await worker.shelf.look()
+    assert worker.shelf.unread == NOTHING_UNREAD
+    folder.is_hidden = folder.is_away = False
+    for _ in range(3):
+        await worker.shelf.look()
+        assert worker.offered == offered and worker.shelf.unread == NOTHING_UNREAD
+    save_adapter(tmp_path / "two", CONFIG, seed=4)
+    await worker.look_twice()
+    assert "two" in worker.offered and worker.offered != offered
+
+
+async def test_an_order_about_one_that_was_hidden_and_is_gone_is_not_about_what_comes_later(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = HalfSeenFolder(monkeypatch, "two")
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    await worker.shelf.look()
+    assert not worker.shelf.unload("two")
+    folder.is_away = True
+    await worker.look_twice()
+    folder.is_hidden = folder.is_away = False
+    await worker.look_twice()
+    assert "two" in worker.offered
+
+
 def saved_at_another_time(folder: Path, other: Path, *, seed: int) -> Path:
     """Another adapter, with the sizes and times of `other`'s contents, as tar leaves it."""
     names = ("adapter_config.json", "adapter_model.safetensors")
