@@ -210,8 +210,7 @@ class AdapterShelf:
                 cause = error.message
                 _log.warning("an adapter was not read; it is tried again", name=name, cause=cause)
             except SplitserveError as error:
-                if path == name:
-                    self._lost.forget(name, path)  # its folder is watched
+                self._lost.forget(name, path)
                 self.offered.note_refused()
                 _log.warning("an adapter is not loaded", name=name, cause=error.message)
             except Exception:

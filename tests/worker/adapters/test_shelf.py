@@ -706,6 +706,71 @@ async def test_what_is_wrong_with_one_is_not_looked_at_again_until_its_files_cha
     assert list(played.offered) == ["one"]
 
 
+async def test_an_ordered_one_that_was_lost_and_is_wrong_by_now_is_given_up(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=6)
+    digest = await worker.shelf.load("ordered", "deep/er")
+    storage = FailingStorage(AdapterUnread("stale handle"))
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    worker.shelf.heard(
+        Frame(adapters=[AdapterNews(digest, is_resident=False, failure="gone", may_pass=True)])
+    )
+    await worker.look_twice()
+    assert worker.shelf.unread == UnreadAdapters(frozenset({"ordered"}))
+    storage.failure = AdapterRefused("use_dora")
+    for _ in range(MAX_LOOKS):
+        await worker.shelf.look()
+    num_read = storage.num_read
+    for _ in range(2 * MAX_LOOKS):
+        assert worker.shelf.unread == NOTHING_UNREAD
+        await worker.shelf.look()
+    assert storage.num_read == num_read
+    storage.failure = None
+    assert await worker.shelf.load("ordered", "deep/er") == digest
+
+
+async def test_an_unloaded_one_is_not_named_while_nobody_knows_that_its_bytes_are_others(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.shelf.unload("one")
+    storage = FailingStorage(AdapterUnread("stale handle"))
+
+    def read(root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+        assert worker.shelf.unread == NOTHING_UNREAD, "it is being read"
+        return storage.read(root, folder, config)
+
+    monkeypatch.setattr(worker_shelf, "read_adapter", read)
+    touch(tmp_path / "one", at_ns=1)
+    for num_looks in (2, 8):
+        for _ in range(num_looks):
+            await worker.shelf.look()
+            assert worker.shelf.unread == NOTHING_UNREAD
+        storage.failure = None
+    assert storage.num_read > 1 and worker.offered == {}
+    save_adapter(tmp_path / "one", CONFIG, seed=8)
+    worker.is_slow, num_told = True, len(worker.told)
+    await worker.shelf.look()
+    looking = asyncio.create_task(worker.shelf.look())
+    await worker.comes_to_be_asked(num_told + 1)
+    assert worker.shelf.unread == UnreadAdapters(frozenset({"one"})), "they are"
+    worker.answer(worker.told[-1].digest)
+    await looking
+    assert list(worker.offered) == ["one"]
+
+
+async def test_one_that_is_loaded_after_it_was_unloaded_is_named_meanwhile(
+    worker: PlayedWorker,
+) -> None:
+    worker.shelf.unload("one")
+    worker.is_slow = True
+    loading = asyncio.create_task(worker.shelf.load("one", "one"))
+    await worker.comes_to_be_asked(2)
+    assert worker.shelf.unread == UnreadAdapters(frozenset({"one"}))
+    worker.answer(worker.told[-1].digest)
+    await loading
+
+
 async def test_one_that_breaks_what_looks_at_it_hides_no_other(
     worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
