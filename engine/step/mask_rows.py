@@ -19,6 +19,16 @@ def is_masked(request: Request) -> bool:
     return request.grammar is not None and (request.is_open or request.first_tokens is None)
 
 
+def is_known(sequence: Sequence) -> bool:
+    """Whether its next token's mask is there, or why there will be none."""
+    constraint = sequence.constraint
+    if constraint is None:
+        return False
+    outlook = constraint.outlook
+    is_there = outlook is not None and outlook.reaches(sequence.num_generated)
+    return is_there or constraint.error is not None
+
+
 def row_of(request: Request, sequence: Sequence, *, is_drafted: bool) -> MaskedRow:
     """Of its next token. `is_drafted`: with tokens that are forced, as its answer may have any."""
     constraint = _constraint_of(request, sequence)

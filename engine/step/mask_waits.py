@@ -4,7 +4,10 @@ makes them, or compiles the grammars, may owe an answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cluster.deadline import Clock
@@ -39,6 +42,25 @@ class MaskWaits:
     def most_s(self, step_s: float) -> float:
         """Of a step that takes so long; 0: nobody knows."""
         return self.step_share * step_s if step_s else self.step_s
+
+
+class MaskPatience:
+    """For how long the step under way waits still."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.left_s = 0.0
+        """To be set before each step."""
+
+    def wait(self, jobs: Iterable[Future[float]], most_s: float = math.inf) -> None:
+        """For all of these together, out of the step's time, and for so long at most."""
+        began_s, most_s = self._clock(), min(most_s, self.left_s)
+        left_s = most_s
+        for job in jobs:
+            with suppress(TimeoutError, CancelledError):
+                job.exception(left_s)
+            left_s = max(0.0, most_s - (self._clock() - began_s))
+        self.left_s = max(0.0, self.left_s - (self._clock() - began_s))
 
 
 class ForcedShare:

@@ -14,18 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
 from collections.abc import Set as AbstractSet
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import structlog
 
 from cluster.deadline import Clock
-from cluster.errors import SplitserveError
+from cluster.errors import InternalError
 from engine.sampling.grammars.masked_row import MaskedRow, any_done, open_jobs
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.step.batch.step_work import Span
-from engine.step.mask_rows import is_masked, row_of
-from engine.step.mask_waits import ForcedShare, MaskVigil, MaskWaits
+from engine.step.mask_rows import is_known, is_masked, row_of
+from engine.step.mask_waits import ForcedShare, MaskPatience, MaskVigil, MaskWaits
 from engine.step.mask_walks import late_walks, walk_has_failed, walk_of
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
@@ -55,18 +54,19 @@ class Masking:
         self._table = table
         self._masks = masks
         self._ends = ends
-        self._clock = clock
-        self._vigil = MaskVigil(clock)
+        self._vigil, self._patience = MaskVigil(clock), MaskPatience(clock)
         self.waits = MaskWaits()
         self._looks_for_forced = looks_for_forced
         self.has_spare_cores = has_spare_cores
         """Masks are made on cores that kernels leave: more of them take nobody's time."""
         self._forced = ForcedShare()
-        self._left_s = 0.0
         self._under_way: dict[Sequence, MaskedRow] = {}
         self._missed: set[Sequence] = set()
         self._looked_at: set[Sequence] = set()
-        """Since the last tokens: their masks are there, or under way."""
+        """Since the last tokens: their masks are there, or will be once nothing of them is under
+        way."""
+        self._begun: list[tuple[Request, Span]] = []
+        """Of those that `begin` was told of, who was not looked at before, or has a draft."""
         self._drafted: dict[Sequence, MaskedRow] = {}
 
     @property
@@ -82,7 +82,7 @@ class Masking:
     def rest(self) -> bool:
         """Of answers that are over it keeps what a thread still has: whether there is any."""
         self._keep({s: row for s, row in self._under_way.items() if not row.is_done})
-        self._looked_at, self._drafted = set(), {}
+        self._looked_at, self._drafted, self._begun = set(), {}, []
         return bool(self._under_way)
 
     def look_ahead(self) -> None:
@@ -94,13 +94,15 @@ class Masking:
         ]
         self._look(going)
         self._looked_at = {sequence for _, sequence in going}
+        if self._missed:  # of these a late walk may be under way, which leaves no mask
+            self._looked_at -= self._missed
 
     def settle(self, step_s: float = 0.0) -> None:
         """Before a plan: takes what is there. `step_s`: of its step; 0: nobody knows."""
-        self._left_s = self.waits.most_s(step_s)
+        self._patience.left_s = self.waits.most_s(step_s)
         fresh = self._under_way.keys() - self._missed
         if self._awaits_forced(len(fresh)):
-            self._wait(fresh, min(self._left_s, self.waits.plan_s))
+            self._patience.wait(self._jobs_of(fresh, watched=False), self.waits.plan_s)
         self._collect()
 
     def sits_out(self, sequence: Sequence) -> bool:
@@ -109,7 +111,7 @@ class Masking:
 
     def begin(self, spans: Ordered[Span]) -> None:
         """Before the forward pass of these spans, whose tokens change no more until `take`."""
-        fresh = [
+        self._begun = fresh = [
             (request, span)
             for span in spans
             if (span.draft or span.sequence not in self._looked_at)
@@ -126,12 +128,13 @@ class Masking:
         """Once the logits of the spans are there that have begun. Returns whose masks are not:
         these wait for another step."""
         self._collect()
-        if not self._under_way and not self._drafted:
+        is_settled, begun = not self._under_way and not self._drafted, self._begun
+        if is_settled and (not begun or all(is_known(span.sequence) for _, span in begun)):
             return _NOBODY  # as nearly always: all masks that were begun are there
         masked = [span.sequence for span in spans if self._request_of(span) is not None]
         waiting = self._not_ready(masked)
         if waiting:
-            self._wait(waiting, self._left_s)
+            self._patience.wait(self._jobs_of(waiting, watched=False))
             self._collect()
             is_lone = sum(span.completes for span in spans) == len(waiting)
             if is_lone and len(self._not_ready(waiting)) == len(waiting):
@@ -145,23 +148,23 @@ class Masking:
 
     def allowed(self, sequence: Sequence, place: int = 0) -> TokenMask | None:
         """Which tokens may come behind so many of a draft; of a sequence with a grammar that was
-        not late. None: the draft has ended the answer before."""
+        not late. None: the draft has ended the answer before. Raises why its grammar cannot be
+        followed any further, or InternalError where it was late: a bug, and no concern of others.
+        """
         constraint = sequence.constraint
-        assert constraint is not None, "who has a grammar is looked at"
-        outlook = constraint.outlook
-        assert outlook is not None, "others are late"
-        masks, start = outlook.masks, sequence.num_generated - outlook.num_known
-        assert 0 <= start < len(masks), "others are late"
-        if start + place < len(masks):
-            return masks[start + place]
-        row = self._drafted.get(sequence)
-        behind = 1 + start + place - len(masks)
-        return None if row is None or behind >= len(row.masks) else row.masks[behind]
-
-    def failure(self, sequence: Sequence) -> SplitserveError | None:
-        """Why the sequence's grammar cannot be followed any further."""
-        constraint = sequence.constraint
-        return None if constraint is None else constraint.error
+        if constraint is not None:
+            if constraint.error is not None:
+                raise constraint.error
+            if (outlook := constraint.outlook) is not None:
+                masks, start = outlook.masks, sequence.num_generated - outlook.num_known
+                if 0 <= start < len(masks):
+                    behind = 1 + start + place - len(masks)
+                    if behind <= 0:
+                        return masks[start + place]
+                    row = self._drafted.get(sequence)
+                    return None if row is None or behind >= len(row.masks) else row.masks[behind]
+        _LOG.error("a token has no mask; its request ends", request_id=sequence.request_id)
+        raise InternalError("the engine has no mask of the answer's next token; please report")
 
     def check_invariants(self) -> list[str]:
         """Broken promises, in words; empty is good."""
@@ -187,7 +190,7 @@ class Masking:
         fresh = [
             (request, sequence)
             for request, sequence in sequences
-            if sequence not in self._under_way and not self._is_known(sequence)
+            if sequence not in self._under_way and not is_known(sequence)
         ]
         if not fresh:
             return
@@ -221,31 +224,13 @@ class Masking:
         self._under_way = under_way
         self._missed &= under_way.keys()
 
-    def _is_known(self, sequence: Sequence) -> bool:
-        constraint = sequence.constraint
-        if constraint is None:
-            return False
-        outlook = constraint.outlook
-        is_there = outlook is not None and outlook.reaches(sequence.num_generated)
-        return is_there or constraint.error is not None
-
     def _not_ready(self, sequences: list[Sequence]) -> list[Sequence]:
         drafted = self._drafted
         return [
             sequence
             for sequence in sequences
-            if not self._is_known(sequence)
-            or (sequence in drafted and not drafted[sequence].is_done)
+            if not is_known(sequence) or (sequence in drafted and not drafted[sequence].is_done)
         ]
-
-    def _wait(self, sequences: Iterable[Sequence], most_s: float) -> None:
-        """For all of these together but those that are watched, out of the step's time."""
-        began_s, left_s = self._clock(), most_s
-        for job in self._jobs_of(sequences, watched=False):
-            with suppress(TimeoutError, CancelledError):
-                job.exception(left_s)
-            left_s = max(0.0, most_s - (self._clock() - began_s))
-        self._left_s = max(0.0, self._left_s - (self._clock() - began_s))
 
     def _wait_for_one(self, sequences: list[Sequence]) -> None:
         wait(self._jobs_of(sequences, watched=True), self.waits.lone_s, FIRST_COMPLETED)
@@ -279,8 +264,6 @@ class Masking:
                     self._missed.add(sequence)
             else:
                 self._missed.discard(sequence)
-                if row.draft:
-                    self._looked_at.discard(sequence)  # it may have more tokens than masks by now
                 walk_has_failed(sequence, row) if row.draft else self._note(row, cause)
         self._under_way = under_way
         if under_way:

@@ -14,7 +14,7 @@ import structlog
 import torch
 
 from cluster.deadline import Clock
-from cluster.errors import InternalError
+from cluster.errors import InternalError, SplitserveError
 from cluster.generation import FinishReason, GeneratedToken
 from cluster.sampling import SamplingParams
 from engine.memory.block_pool import Hold
@@ -145,18 +145,22 @@ class TokenChoice:
         else:
             self._writer.end(request, SequenceState.FINISHED)
 
-    def fail_if_lost(self, request: Request, sequence: Sequence) -> bool:
-        """Ends the request where its grammar cannot be followed. Returns whether it is over, by
-        that or since long."""
-        may_be_lost = request.grammar is not None and not request.is_over
-        if may_be_lost and (failure := self._masking.failure(sequence)) is not None:
+    def masks(
+        self, request: Request, sequence: Sequence, num_places: int = 1
+    ) -> list[TokenMask | None] | None:
+        """What its grammar lets come behind 0, 1, ... tokens of its draft; of each None: any token.
+        None alone: the request is over, as its grammar cannot be followed, or since long."""
+        if request.is_over:
+            return None
+        if request.grammar is None:
+            return [None] * num_places
+        try:
+            if num_places == 1:  # as mostly, and quicker
+                return [self._masking.allowed(sequence)]
+            return [self._masking.allowed(sequence, place) for place in range(num_places)]
+        except SplitserveError as failure:
             self._writer.fail(request, failure)
-        return request.is_over
-
-    def allowed(self, request: Request, sequence: Sequence, place: int = 0) -> TokenMask | None:
-        """What the grammar of a request that is not lost lets come behind so many tokens of its
-        draft; None: any token."""
-        return None if request.grammar is None else self._masking.allowed(sequence, place)
+            return None
 
     def _rows(self, sequence: Sequence, logit_row: int) -> list[SamplingRow]:
         """What to sample from this sequence's logits."""
@@ -168,9 +172,9 @@ class TokenChoice:
         elif request is not None and request.first_tokens is None:
             choices = request.choices
         if request is not None and choices:
-            if self.fail_if_lost(request, sequence):
+            if (masks := self.masks(request, sequence)) is None:
                 return []
-            allowed = self.allowed(request, sequence)
+            [allowed] = masks
         return [
             sequence.row(request.params, logit_row, choice=choice, allowed=allowed)
             for choice in choices

@@ -89,14 +89,12 @@ class Verification:
     def _rows_of(self, span: Span, first: int) -> list[SamplingRow]:
         sequence = span.sequence
         request = self._table.get(sequence.request_id)
-        if request is None or self._token_choice.fail_if_lost(request, sequence):
-            return []  # it has failed with another of its choices, or its grammar is lost
-        allowed = [
-            self._token_choice.allowed(request, sequence, place) for place in range(span.num_tokens)
-        ]
+        if request is None:
+            return []  # it has failed with another of its choices
+        masks = self._token_choice.masks(request, sequence, span.num_tokens)
         return [
             sequence.row(request.params, first + place, ahead=span.draft[:place], allowed=mask)
-            for place, mask in enumerate(allowed)
+            for place, mask in enumerate(masks or ())
         ]
 
     def _give(

@@ -7,7 +7,7 @@ takes the name away meanwhile waits for none of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ class Naming:
     """That a name stand for what is looked at."""
 
     name: str
+    is_ordered: bool = False
     holds: bool = True
 
 
@@ -27,19 +28,19 @@ class OpenNamings:
         self._open: list[Naming] = []
 
     @contextmanager
-    def open(self, name: str) -> Iterator[Naming]:
+    def open(self, name: str, *, is_ordered: bool = False) -> Iterator[Naming]:
         """Until the block ends."""
-        naming = Naming(name)
+        naming = Naming(name, is_ordered)
         self._open.append(naming)
         try:
             yield naming
         finally:
             self._open.remove(naming)
 
-    @property
-    def names(self) -> list[str]:
-        """That may come of those that are open."""
-        return [naming.name for naming in self._open if naming.holds]
+    def names(self, *, unloaded: Container[str]) -> list[str]:
+        """That may come of those that are open; of `unloaded` ones only of orders."""
+        held = (naming for naming in self._open if naming.holds)
+        return [each.name for each in held if each.is_ordered or each.name not in unloaded]
 
     def revoke(self, name: str) -> bool:
         """All that are open for a name; False where there is none."""

@@ -14,7 +14,7 @@ nothing: what is being made of the name at that moment comes to nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -30,13 +30,13 @@ from cluster.models.card import DecoderConfig
 from cluster.process.background import Background
 from engine.contract.adapters import LoadAdapter, UnloadAdapter
 from engine.contract.messages import Frame
+from worker.adapters.folder_looks import FolderLooks
 from worker.adapters.lost import LostAdapters
 from worker.adapters.namings import OpenNamings
 from worker.adapters.numbers import AdapterNumbers
 from worker.adapters.offered import LookedAt, OfferedAdapters
 from worker.adapters.root_readings import RootReadings
 from worker.adapters.shelf_scan import Signature, scan, signature_of
-from worker.adapters.steady_signatures import SteadySignatures
 from worker.adapters.storage import FolderStorage
 
 LOOK_INTERVAL_S: Final = 1.0
@@ -69,13 +69,7 @@ class AdapterShelf:
         """Of single adapters; and of the look at the folder, which none of them holds up."""
         self._background, self._clock, self._sleep = background, clock, sleep
         self.offered = OfferedAdapters(root, send, on_change, self._retire)
-        self._seen: dict[str, Signature] | None = None
-        """At the look before, by name; None: there was none that saw anything."""
-        self._steady = SteadySignatures(clock)
-        self._missing: set[str] = set()
-        """What that look has not found, and the one before had."""
-        self._taken: dict[str, Signature] = {}
-        """As of the last time that they were read, well or not."""
+        self._looks = FolderLooks(clock)
         self._digests: dict[str, str] = {}
         """By name, of the folder of that name when it was read last."""
         self._ordered: dict[str, str | None] = {}
@@ -94,9 +88,12 @@ class AdapterShelf:
     @property
     def unread(self) -> UnreadAdapters:
         """Of the folder, or ordered, and not offered yet: being read, or to be read, for the first
-        time or again after they could not be. Any, until it is known what lies there."""
-        due = [name for name in self.to_read[self.num_read :] if self._is_due(name)]
-        names = dict.fromkeys([*self._namings.names, *due, *self._lost])
+        time or again after they could not be; none that is unloaded, unless it is known that its
+        bytes are others by now. Any, until it is known what lies there."""
+        unloaded = {name for name, path in self._ordered.items() if path is None}
+        due = (name for name in self.to_read[self.num_read :] if self._looks.is_due(name))
+        lying = [n for n in (*due, *self._lost, *sorted(self._looks.hidden)) if n not in unloaded]
+        names = dict.fromkeys([*self._namings.names(unloaded=unloaded), *lying])
         unread = (name for name in names if self.offered.find(name) is None)
         return UnreadAdapters(
             names=frozenset(islice(unread, MAX_ADAPTERS)),
@@ -130,14 +127,14 @@ class AdapterShelf:
         """An operator's order: the digest that the name stands for from now on. Raises
         AdapterRefused, and AdapterUnread for what may be tried again."""
         check_name(name)
-        with self._namings.open(name) as naming:
+        with self._namings.open(name, is_ordered=True) as naming:
             async with self._turn:
                 item = await self._look_at(path) if naming.holds else None
                 if item is None or not await self.offered.offer(name, item, naming):
                     raise AdapterRefused(f"{name} was unloaded before it was loaded")
                 if item.own_name == name:
                     self._digests[name] = item.digest
-                self._pass_over(name, item.signature if item.own_name == name else None)
+                self._looks.take(name, item.signature if item.own_name == name else None)
                 self._ordered[name] = path
                 self._lost.forget(name)
                 return item.digest
@@ -145,8 +142,8 @@ class AdapterShelf:
     def unload(self, name: str) -> bool:
         """An operator's order, done at once; False where nothing has that name, or is about to."""
         self._give_up(check_name(name))
-        self._pass_over(name)
-        if self._seen is None or name in self._seen:
+        self._looks.take(name)
+        if self._looks.may_lie(name):
             self._ordered[name] = None
         is_coming = self._namings.revoke(name)
         return self.offered.withdraw(name) or is_coming
@@ -160,46 +157,25 @@ class AdapterShelf:
     async def _take(self, found: dict[str, Signature | None]) -> None:
         """What has changed since it was read, and has not since the look before. Orders come in
         between: they, too, are about files that this look has seen."""
-        found = self._steady.look(found, self._ordered.keys() - self._digests.keys())
-        found = found | dict.fromkeys(self._just_missing(found))
-        before = self._seen
-        now = {name: seen for name in found if (seen := found[name] or (before or {}).get(name))}
-        self._seen = now
-        if before is None:
-            before = now
-            for name in [name for name in self._ordered if name in now]:
-                self._pass_over(name)
-        steady = [name for name, seen in now.items() if before.get(name) == seen]
-        self.num_read, self.to_read = 0, [name for name in steady if self._is_due(name)]
+        ordered = self._ordered.keys()
+        due = self._looks.note(found, ordered=ordered, never_read=ordered - self._digests.keys())
+        self.num_read, self.to_read = 0, due
         async with self._turn:
-            self._withdraw_all_but(found)
+            self._withdraw_gone()
         for name in self.to_read:
             async with self._turn:
-                if self._is_due(name):
-                    self._taken[name] = now[name]
+                if self._looks.is_due(name):
+                    self._looks.take(name)
                     await self._take_one(name, name)
             self.num_read += 1
 
-    def _is_due(self, name: str) -> bool:
-        """As it lies in the folder it was not read, nor passed over."""
-        now = (self._seen or {}).get(name)
-        return now is not None and self._taken.get(name) != now
-
-    def _just_missing(self, found: Container[str]) -> set[str]:
-        """Names that this look has not found for the first time: they may be put in place of others
-        at this moment, or their storage have forgotten them."""
-        missing = {name for name in self._taken if name not in found}
-        self._missing = missing - self._missing
-        return self._missing
-
-    def _withdraw_all_but(self, found: Container[str]) -> None:
-        for name in [name for name in self._taken if name not in found]:
+    def _withdraw_gone(self) -> None:
+        for name in self._looks.forget_gone():
             is_own = self._is_own(name)
             if is_own:
                 self.offered.withdraw(name)
             if is_own or self._ordered.get(name, name) in (name, None):
                 self._give_up(name)
-            del self._taken[name]
             self._digests.pop(name, None)
 
     async def _take_lost(self) -> None:
@@ -234,8 +210,7 @@ class AdapterShelf:
                 cause = error.message
                 _log.warning("an adapter was not read; it is tried again", name=name, cause=cause)
             except SplitserveError as error:
-                if path == name:
-                    self._lost.forget(name, path)  # its folder is watched
+                self._lost.forget(name, path)
                 self.offered.note_refused()
                 _log.warning("an adapter is not loaded", name=name, cause=error.message)
             except Exception:
@@ -269,13 +244,6 @@ class AdapterShelf:
         """Whether what has that name came from the folder of that name."""
         item = self.offered.find(name)
         return item is not None and item.own_name == name
-
-    def _pass_over(self, name: str, now: Signature | None = None) -> None:
-        """An operator has ordered what the name is: its own folder counts once that changes. `now`:
-        as it is known to be; None: as it was at the last look."""
-        now = now or (self._seen or {}).get(name)
-        if now is not None:
-            self._taken[name] = now
 
     def _retire(self, digest: str) -> None:
         self._background.once(f"retire adapter {digest}", self._drop_later(digest))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -11,10 +13,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from engine.contract.commands import Cancel, Submit
+from engine.contract.commands import Cancel, GenerateRequest, Submit
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import NUM_WATCHERS
+from engine.step.engine import Engine
 from engine.step.mask_waits import STUCK_S, ForcedShare, MaskWaits
 from engine.step.meters.load_meter import StepCostMeter
 from engine.step.planning.step_cost import StepCost
@@ -192,14 +195,136 @@ def test_a_sequence_sits_out_until_a_walk_that_nobody_waits_for_has_ended() -> N
         collect(engine.step(), done)
         check(engine)
     assert len(walks) == 1 and done["a"].token_ids() == given and engine.has_work_soon
-    [request] = engine.table
-    masks.arrive()
-    engine.masking.settle()  # a prompt that was preempted may have had a token meanwhile
-    assert not engine.masking._looked_at & set(request.sequences)
     while not done["a"].ended:
         masks.arrive()
         collect(engine.step(), done)
     assert done["a"].tokens == plain.tokens
+
+
+class MeanwhileRunner:
+    """An engine's runner; during each forward pass something else happens."""
+
+    def __init__(self, engine: Engine, meanwhile: Callable[[], None]) -> None:
+        self._runner, self._meanwhile = engine._computation._runner, meanwhile
+        engine._computation._runner = self  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def forward(self, batch: Any) -> Any:
+        """See ModelRunner."""
+        logits = self._runner.forward(batch)
+        self._meanwhile()
+        return logits
+
+
+def begun_beside(body: GenerateRequest, *, is_alone: bool) -> tuple[Engine, dict[str, Completion]]:
+    """An engine that drafts for it, and beside it has one without a grammar, unless it is alone."""
+    engine = drafting_engine()
+    bodies = [body] if is_alone else [body, FREE]
+    for each in bodies:
+        engine.apply(Submit(each))
+    return engine, {each.request_id: Completion() for each in bodies}
+
+
+FREE = request("free", None, logit_bias={}, ignore_eos=True, max_tokens=200)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize("arrives", ["before", "during"])
+def test_a_prompt_whose_late_walk_ends_with_its_step_waits_another_and_ends_nobody(
+    is_alone: bool, arrives: str
+) -> None:
+    """It was preempted, had the token that its last mask was for, and was preempted again."""
+    [body], [plain] = predicted([body_of("person", temperature=1.0)])
+    engine, done = begun_beside(body, is_alone=is_alone)
+    masks, is_due = late_masks(engine, lambda row: bool(row.draft)), False
+    MeanwhileRunner(engine, lambda: masks.arrive() if is_due else None)
+    while not masks.num_late:
+        collect(engine.step(), done)
+    asked = engine.table.get("a")
+    assert asked is not None
+    [sequence] = asked.sequences
+    assert sequence.constraint is not None and sequence.constraint.outlook is not None
+    outlook = sequence.constraint.outlook
+    outlook.masks = outlook.masks[: 1 + sequence.num_generated - outlook.num_known]
+    engine._planner._preempt(asked, sequence)
+    while outlook.reaches(sequence.num_generated):
+        collect(engine.step(), done)
+    engine._planner._preempt(asked, sequence)
+    assert masks.num_late == 1
+    if arrives == "before":
+        masks.arrive()
+    is_due = True
+    while not done["a"].ended:
+        collect(engine.step(), done)
+        check(engine)
+    assert done["a"].tokens == plain.tokens
+    assert is_alone or not done["free"].ended
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_answers_preempted_at_any_time_whose_masks_and_walks_come_at_any_time_are_whole(
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    asked, plain = predicted(
+        [body_of("person", f"r{i}", seed=i, temperature=1.0) for i in range(3)]
+    )
+    engine = drafting_engine()
+    masks = late_masks(engine, lambda row: bool(row.draft) or chance.random() < 0.2)
+
+    def arrive() -> None:
+        if chance.random() < 0.15:
+            masks.arrive(chance.randint(1, 3))
+
+    MeanwhileRunner(engine, arrive)
+    done = {each.request_id: Completion() for each in (*asked, FREE)}
+    for each in (*asked, FREE):
+        engine.apply(Submit(each))
+    while not all(done[each.request_id].ended for each in asked):
+        collect(engine.step(), done)
+        check(engine)
+        if done["free"].ended:
+            masks.arrive()  # there may be nothing to compute
+        if chance.random() < 0.5:
+            running = [(r, s) for r, s in engine.table.running() if r.request_id != "free"]
+            for one in running and chance.sample(running, 1):
+                engine._planner._preempt(*one)
+    assert [done[each.request_id].tokens for each in asked] == [each.tokens for each in plain]
+    free = done["free"].ended
+    assert free is None or not free.error_code
+
+
+@pytest.mark.parametrize("has_drafts", [False, True])
+def test_a_mask_that_is_lost_against_all_promises_ends_its_own_request_alone(
+    has_drafts: bool,
+) -> None:
+    [body], _ = predicted([body_of("person")])
+    engine = drafting_engine() if has_drafts else plain_engine()
+    done = {"a": Completion(), "free": Completion()}
+    is_due = False
+
+    def lose() -> None:
+        found = engine.table.get("a")
+        if is_due and found is not None:
+            for sequence in found.sequences:
+                assert sequence.constraint is not None
+                sequence.constraint.outlook = None
+
+    MeanwhileRunner(engine, lose)
+    for each in (body, FREE):
+        engine.apply(Submit(each))
+    while not done["a"].tokens:
+        collect(engine.step(), done)
+    engine.masking.take = lambda spans: frozenset()  # type: ignore[method-assign]
+    is_due = True
+    while not done["a"].ended:
+        collect(engine.step(), done)
+    assert done["a"].ended.error_code == "internal_error"
+    num_tokens = len(done["free"].token_ids())
+    collect(engine.step(), done)
+    assert not done["free"].ended and len(done["free"].token_ids()) == num_tokens + 1
 
 
 @pytest.mark.parametrize("has_spare_cores", [False, True])
@@ -290,7 +415,8 @@ def test_of_answers_that_are_over_nothing_is_kept() -> None:
             assert row.job is not None
             row.job.result(60.0)
         engine.step()
-        assert not masking._under_way and not masking._drafted and not masking._looked_at
+        assert not masking._under_way and not masking._drafted
+        assert not masking._looked_at and not masking._begun
 
 
 def test_the_threads_of_masks_end_when_they_are_closed() -> None:
@@ -315,7 +441,7 @@ def test_a_step_waits_for_masks_for_a_share_of_what_it_takes(
 
     def notes(step_s: float) -> None:
         settle(step_s)
-        left_s.append(masking._left_s)
+        left_s.append(masking._patience.left_s)
 
     monkeypatch.setattr(masking, "settle", notes)
     masking.waits = MaskWaits(plan_s=0.0, step_share=0.25, step_s=0.004)

@@ -706,6 +706,71 @@ async def test_what_is_wrong_with_one_is_not_looked_at_again_until_its_files_cha
     assert list(played.offered) == ["one"]
 
 
+async def test_an_ordered_one_that_was_lost_and_is_wrong_by_now_is_given_up(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=6)
+    digest = await worker.shelf.load("ordered", "deep/er")
+    storage = FailingStorage(AdapterUnread("stale handle"))
+    monkeypatch.setattr(worker_shelf, "read_adapter", storage.read)
+    worker.shelf.heard(
+        Frame(adapters=[AdapterNews(digest, is_resident=False, failure="gone", may_pass=True)])
+    )
+    await worker.look_twice()
+    assert worker.shelf.unread == UnreadAdapters(frozenset({"ordered"}))
+    storage.failure = AdapterRefused("use_dora")
+    for _ in range(MAX_LOOKS):
+        await worker.shelf.look()
+    num_read = storage.num_read
+    for _ in range(2 * MAX_LOOKS):
+        assert worker.shelf.unread == NOTHING_UNREAD
+        await worker.shelf.look()
+    assert storage.num_read == num_read
+    storage.failure = None
+    assert await worker.shelf.load("ordered", "deep/er") == digest
+
+
+async def test_an_unloaded_one_is_not_named_while_nobody_knows_that_its_bytes_are_others(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.shelf.unload("one")
+    storage = FailingStorage(AdapterUnread("stale handle"))
+
+    def read(root: Path, folder: Path, config: DecoderConfig) -> AdapterFiles:
+        assert worker.shelf.unread == NOTHING_UNREAD, "it is being read"
+        return storage.read(root, folder, config)
+
+    monkeypatch.setattr(worker_shelf, "read_adapter", read)
+    touch(tmp_path / "one", at_ns=1)
+    for num_looks in (2, 8):
+        for _ in range(num_looks):
+            await worker.shelf.look()
+            assert worker.shelf.unread == NOTHING_UNREAD
+        storage.failure = None
+    assert storage.num_read > 1 and worker.offered == {}
+    save_adapter(tmp_path / "one", CONFIG, seed=8)
+    worker.is_slow, num_told = True, len(worker.told)
+    await worker.shelf.look()
+    looking = asyncio.create_task(worker.shelf.look())
+    await worker.comes_to_be_asked(num_told + 1)
+    assert worker.shelf.unread == UnreadAdapters(frozenset({"one"})), "they are"
+    worker.answer(worker.told[-1].digest)
+    await looking
+    assert list(worker.offered) == ["one"]
+
+
+async def test_one_that_is_loaded_after_it_was_unloaded_is_named_meanwhile(
+    worker: PlayedWorker,
+) -> None:
+    worker.shelf.unload("one")
+    worker.is_slow = True
+    loading = asyncio.create_task(worker.shelf.load("one", "one"))
+    await worker.comes_to_be_asked(2)
+    assert worker.shelf.unread == UnreadAdapters(frozenset({"one"}))
+    worker.answer(worker.told[-1].digest)
+    await loading
+
+
 async def test_one_that_breaks_what_looks_at_it_hides_no_other(
     worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -805,6 +870,83 @@ async def test_a_folder_that_cannot_be_looked_at_now_is_not_taken_for_gone(
     num_told = len(worker.told)
     await worker.look_twice()
     assert (worker.offered, len(worker.told)) == (before, num_told)
+
+
+class HalfSeenFolder:
+    """Looks at the folder cannot tell what the files of one name are; or do not find it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.name = name
+        self.is_hidden, self.is_away = True, False
+        monkeypatch.setattr(worker_shelf, "scan", self.scan)
+
+    def scan(self, root: Path) -> dict[str, Signature | None]:
+        found = scan(root)
+        if self.is_away:
+            del found[self.name]
+        elif self.is_hidden:
+            found[self.name] = None
+        return found
+
+
+async def test_one_whose_files_cannot_be_looked_at_is_named_until_it_is_offered(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = HalfSeenFolder(monkeypatch, "two")
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    for _ in range(5):
+        await worker.shelf.look()
+        assert worker.shelf.unread == UnreadAdapters(frozenset({"two"}))
+    folder.is_hidden = False
+    await worker.shelf.look()
+    assert worker.shelf.unread == UnreadAdapters(frozenset({"two"}))
+    await worker.shelf.look()
+    assert "two" in worker.offered and worker.shelf.unread == NOTHING_UNREAD
+    folder.is_hidden = True
+    await worker.look_twice()
+    assert "two" in worker.offered and worker.shelf.unread == NOTHING_UNREAD
+
+
+@pytest.mark.parametrize("order", ["unload", "load"])
+@pytest.mark.parametrize("given", ["before the first look", "later", "and not found once"])
+async def test_an_order_about_one_whose_files_cannot_be_looked_at_stands_when_they_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, given: str
+) -> None:
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    save_adapter(tmp_path / "deep" / "er", CONFIG, seed=3)
+    folder, worker = HalfSeenFolder(monkeypatch, "two"), PlayedWorker(tmp_path)
+    if given != "before the first look":
+        await worker.look_twice()
+    if order == "unload":
+        assert not worker.shelf.unload("two")
+    else:
+        await worker.shelf.load("two", "deep/er")
+    offered = worker.offered
+    await worker.look_twice()
+    folder.is_away = given == "and not found once"
+    await worker.shelf.look()
+    assert worker.shelf.unread == NOTHING_UNREAD
+    folder.is_hidden = folder.is_away = False
+    for _ in range(3):
+        await worker.shelf.look()
+        assert worker.offered == offered and worker.shelf.unread == NOTHING_UNREAD
+    save_adapter(tmp_path / "two", CONFIG, seed=4)
+    await worker.look_twice()
+    assert "two" in worker.offered and worker.offered != offered
+
+
+async def test_an_order_about_one_that_was_hidden_and_is_gone_is_not_about_what_comes_later(
+    worker: PlayedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = HalfSeenFolder(monkeypatch, "two")
+    save_adapter(tmp_path / "two", CONFIG, seed=2)
+    await worker.shelf.look()
+    assert not worker.shelf.unload("two")
+    folder.is_away = True
+    await worker.look_twice()
+    folder.is_hidden = folder.is_away = False
+    await worker.look_twice()
+    assert "two" in worker.offered
 
 
 def saved_at_another_time(folder: Path, other: Path, *, seed: int) -> Path:

@@ -92,7 +92,7 @@ def test_several_choices_go_on_each_from_its_own_tokens() -> None:
 def test_preempted_answers_are_those_of_an_engine_with_room() -> None:
     bodies = [body_of("person", f"r{i}", seed=i, temperature=1.0) for i in range(4)]
     roomy = {body.request_id: undisturbed(body).token_ids() for body in bodies}
-    tight = engine(replica(num_blocks=20), prefix_cache=False)
+    tight = engine(replica(num_blocks=14), prefix_cache=False)
     for body in bodies:
         tight.apply(Submit(body))
     done = run_until_ended(tight, list(roomy), MAX_STEPS)
