@@ -54,6 +54,10 @@ class FolderLooks:
         self.hidden = (found.keys() - now.keys()) | (self.hidden & now.keys() - set(steady))
         return [name for name in steady if self.is_due(name)]
 
+    def note_read(self, took_s: Mapping[str, float]) -> None:
+        """All that was due has been read, each for so many seconds."""
+        self._steady.note_read(took_s)
+
     def forget_gone(self) -> list[str]:
         """Names that were taken, and are not there by the last look."""
         gone = [name for name in self._taken if not self.may_lie(name)]

@@ -162,12 +162,16 @@ class AdapterShelf:
         self.num_read, self.to_read = 0, due
         async with self._turn:
             self._withdraw_gone()
+        took_s = dict[str, float]()
         for name in self.to_read:
             async with self._turn:
                 if self._looks.is_due(name):
                     self._looks.take(name)
+                    began_s = self._clock()
                     await self._take_one(name, name)
+                    took_s[name] = self._clock() - began_s
             self.num_read += 1
+        self._looks.note_read(took_s)
 
     def _withdraw_gone(self) -> None:
         for name in self._looks.forget_gone():

@@ -10,6 +10,10 @@ same bytes once more changes nothing, and takes its time.
       |<---------- no other comes for LONGEST_S ------------------------|
                    another: it counts, and rests twice as long <--------'
 
+A rest begins anew once the files have been read, and is ten times as long as all such readings of
+its look took together: on a mount that makes times up each look would have all files to read, and
+storage no pause from any worker. LONGEST_S is the limit of that, too.
+
 What comes while it rests counts at the end of the rest, so none is lost: a swap that is taken back,
 or whose second file comes later than the first.
 """
@@ -26,6 +30,7 @@ from worker.adapters.shelf_scan import Signature, contents_of
 FIRST_S: Final = 2.0
 """Two looks: what counts at each of them is never read, as it has not stayed the same."""
 LONGEST_S: Final = 600.0
+REST_PER_READING: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,14 @@ class SteadySignatures:
                 known[name] = now
         self._known = known
         return {name: None if now is None else known[name] for name, now in found.items()}
+
+    def note_read(self, took_s: Mapping[str, float]) -> None:
+        """A look has read these to its end, each for so many seconds."""
+        again = {name: rest for name, rest in self._rests.items() if name in took_s}
+        least_s = REST_PER_READING * sum(took_s[name] for name in again)
+        for name, rest in again.items():
+            length_s = min(max(rest.length_s, least_s), LONGEST_S)
+            self._rests[name] = _Rest(length_s, self._clock() + length_s)
 
     def _counts(
         self, name: str, before: Signature | None, now: Signature, passed_over: Container[str]

@@ -17,6 +17,7 @@ import pytest
 
 import worker.adapters.shelf as worker_shelf
 from cluster.adapter import MAX_ADAPTERS, NOTHING_UNREAD, UnreadAdapters
+from cluster.deadline import Clock
 from cluster.errors import AdapterRefused, AdapterUnread
 from cluster.models.adapters.files import AdapterFiles, adapter_folder, read_adapter
 from cluster.models.card import DecoderConfig
@@ -35,8 +36,15 @@ from worker.adapters.storage import FolderStorage
 class PlayedWorker:
     """An engine that has every adapter at once, unless it is told otherwise."""
 
-    def __init__(self, root: Path, *, read_limit_s: float = 20.0, turn_s: float = 0.0) -> None:
-        """`turn_s`: that pass from one look at the clock to the next."""
+    def __init__(
+        self,
+        root: Path,
+        *,
+        read_limit_s: float = 20.0,
+        turn_s: float = 0.0,
+        clock: Clock | None = None,
+    ) -> None:
+        """`turn_s`: that pass from one look at the clock to the next, where none is given."""
         self.told: list[LoadAdapter | UnloadAdapter] = []
         self.num_changes = 0
         self.failure, self.may_pass = "", True
@@ -51,7 +59,7 @@ class PlayedWorker:
             self.send,
             on_change=self.changed,
             background=self.background,
-            clock=partial(next, itertools.count(0.0, turn_s)),
+            clock=clock or partial(next, itertools.count(0.0, turn_s)),
             sleep=self.sleep,
             read_limit_s=read_limit_s,
         )
@@ -1001,6 +1009,39 @@ async def test_a_time_of_status_that_always_changes_has_files_read_once_and_ends
         await worker.shelf.look()
     assert worker.offered["one"] == digest and "two" in worker.offered
     assert num_read <= 4
+
+
+async def test_a_mount_that_makes_that_time_up_and_is_slow_has_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, name in enumerate("abc"):
+        save_adapter(tmp_path / name, CONFIG, seed=seed)
+    times, now_s, ends_s = itertools.count(1), 0.0, [0.0]
+
+    def look(root: Path) -> dict[str, Signature | None]:
+        return {
+            name: sign and tuple((size, ns, next(times)) for size, ns, _ in sign)
+            for name, sign in scan(root).items()
+        }
+
+    def read(*args: Any) -> Any:
+        nonlocal now_s
+        if now_s > ends_s[-1]:
+            pauses_s.append(now_s - ends_s[-1])
+        now_s += 10.0
+        ends_s.append(now_s)
+        return looked_at(*args)
+
+    looked_at, pauses_s = worker_shelf._looked_at, list[float]()
+    monkeypatch.setattr(worker_shelf, "scan", look)
+    monkeypatch.setattr(worker_shelf, "_looked_at", read)
+    worker = PlayedWorker(tmp_path, clock=lambda: now_s)
+    for _ in range(1000):
+        await worker.shelf.look()
+        now_s += LOOK_INTERVAL_S
+    first, *others = pauses_s
+    assert first < 10.0 and len(others) >= 2 and min(others) >= 300.0
+    assert len(ends_s) == 1 + 3 * (1 + len(pauses_s))
 
 
 async def test_an_adapter_whose_storage_fails_at_any_call_is_tried_again(

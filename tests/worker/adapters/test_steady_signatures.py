@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from worker.adapters.shelf_scan import Signature
 from worker.adapters.steady_signatures import FIRST_S, LONGEST_S, SteadySignatures
 
@@ -34,6 +36,48 @@ def test_a_time_of_status_counts_at_once_and_then_ever_more_rarely() -> None:
     doubling = [FIRST_S * 2**number for number in range(9)]
     assert counted[0] == 0.0 and rests[:9] == doubling
     assert len(rests) > 10 and set(rests[9:]) == {LONGEST_S}
+
+
+@pytest.mark.parametrize(
+    ("num_adapters", "reading_s", "most_share"), [(1, 0.5, 0.1), (20, 2.0, 0.1), (20, 5.0, 0.16)]
+)
+def test_a_mount_that_makes_that_time_up_is_read_a_small_part_of_the_time(
+    num_adapters: int, reading_s: float, most_share: float
+) -> None:
+    """However long a reading takes, from the first minute on; up to the longest rest."""
+    now_s, read_s, rounds = 0.0, 0.0, list[float]()
+    steady = SteadySignatures(lambda: now_s)
+    taken, before = dict[str, Signature | None](), dict[str, Signature | None]()
+    for number in range(20_000):
+        found = steady.look({f"a{i}": sign(number) for i in range(num_adapters)}, ())
+        due = [name for name, seen in found.items() if before.get(name) == seen != taken.get(name)]
+        before, took_s = found, dict[str, float]()
+        began_s = now_s
+        for name in due:
+            taken[name], took_s[name] = found[name], reading_s
+            now_s += reading_s
+        steady.note_read(took_s)
+        if due:
+            rounds.append(began_s)
+            read_s += now_s - began_s
+        if now_s > 2 * LONGEST_S and len(rounds) > 4:
+            break
+        now_s += 1.0
+    length_s = num_adapters * reading_s
+    assert read_s <= most_share * now_s + 2 * length_s, "the first one, and the last"
+    rests = [after - start for start, after in zip(rounds[1:], rounds[2:], strict=False)]
+    assert all(rest >= length_s + min(10 * length_s, LONGEST_S) for rest in rests)
+
+
+def test_a_rest_begins_anew_once_the_files_are_read() -> None:
+    looks = Looks()
+    looks.look(sign(1))
+    looks.look(sign(2))
+    looks.now_s += 100.0
+    looks.steady.note_read({"a": 0.1, "other": 100.0})
+    assert looks.look(sign(3)) == sign(2)
+    looks.now_s += FIRST_S
+    assert looks.look(sign(3)) == sign(3)
 
 
 def test_a_swap_that_is_taken_back_is_seen_both_times() -> None:
