@@ -113,6 +113,12 @@ class MemberState:
     unread_adapters: UnreadAdapters = NOTHING_UNREAD
     """By its last beat: it may offer them soon."""
 
+    @property
+    def offer(self) -> tuple[bool, tuple[OfferedAdapter, ...], UnreadAdapters]:
+        """What may be asked of it, beside its model: nothing new where it drains, and which
+        adapters."""
+        return self.draining, self.adapters, self.unread_adapters
+
     @classmethod
     def joined(cls, member: Member, now_s: float) -> MemberState:
         """Of one that has said nothing of its load yet, nor whether it has settled."""

@@ -113,7 +113,7 @@ class AdapterOrders:
         return [
             key
             for key, (digest, _) in order.done.items()
-            if (item := found(key)) is not None and _digest_at(item, name) != digest
+            if (item := found(key)) is not None and not _says(item, name, digest)
         ]
 
     async def _tell(self, item: FleetMember, order: StandingOrder) -> AdapterOutcome:
@@ -184,6 +184,13 @@ class AdapterOrders:
             name=name,
             cause=outcome.message,
         )
+
+
+def _says(item: FleetMember, name: str, digest: str) -> bool:
+    """Whether that is what the name stands for there by its last beat; empty: nothing, and not
+    soon."""
+    is_to_come = not digest and name in item.state.unread_adapters.names
+    return _digest_at(item, name) == digest and not is_to_come
 
 
 def _digest_at(item: FleetMember, name: str) -> str:

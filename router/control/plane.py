@@ -255,6 +255,7 @@ class FleetPlane:
     async def start(self) -> None:
         """Begins to remove workers that fall silent, and to talk with other routers."""
         self.lag.start()
+        self.adapters.begin()
         if self.circle is not None:
             self.circle.start(self._background)
         self._background.need("membership-expiry", self._expiry.run())

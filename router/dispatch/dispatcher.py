@@ -193,8 +193,9 @@ class Dispatcher:
         decision.notes += (*_of_inputs(request), *journey.notes)
         if not request.follows:
             self._decisions.record(decision)
-        elif request.adapter is not None:
-            self._decisions.note(request.follows, computed_by(request.adapter))
+        if request.adapter is not None and (request.follows or request.num_inputs > 1):
+            first = request.follows or request.request_id
+            self._decisions.note(first, computed_by(request.adapter))
         if request.trace is not None:
             request.trace.routed(decision)
         if attempts.last_error is None:

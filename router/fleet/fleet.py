@@ -222,7 +222,7 @@ class Fleet:
         self._estimates.heard(item.key, state.load)
         if state.draining and not was.draining:
             self.diary.note(Happening.ENDING, item.key.worker_id, "it was told to end")
-        if (state.draining, state.adapters) != (was.draining, was.adapters):
+        if state.offer != was.offer:
             self.changes.announce()
 
     def _on_hold(self, worker_id: str, hold: WorkerHold) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from cluster.adapter import Adapter, UnreadAdapters
+from cluster.adapter import NOTHING_UNREAD, Adapter, UnreadAdapters
 from cluster.deadline import Clock
 from cluster.identity import Role, WorkerKey
 from router.fleet.first_look import HEAR_ALL_S
@@ -39,11 +39,16 @@ class FleetAdapters:
 
     def __init__(self, fleet: Fleet, clock: Clock) -> None:
         self._fleet, self._clock = fleet, clock
-        self._began_s = clock()
+        self._began_s: float | None = None
         self._of_text = _Versions(clock)
         self._of_pooling = _Versions(clock)
+        self._unread = NOTHING_UNREAD
         self._is_current = False
         fleet.changes.watch(self._forget)
+
+    def begin(self) -> None:
+        """Workers may come from now on."""
+        self._began_s = self._clock()
 
     def find(self, name: str, *, is_pooled: bool = False) -> Adapter | None:
         """What the name stands for, asked for text, or for an embedding or a score; None: for
@@ -61,14 +66,11 @@ class FleetAdapters:
         return self.find(name, is_pooled=True)
 
     def unread(self) -> UnreadAdapters:
-        """What workers may offer soon that could answer. At a router that has just started
-        any name: workers that had it may not have come back yet."""
-        told = [item.state.unread_adapters for item in self._fleet.members if item.answers]
-        is_new = self._clock() - self._began_s < HEAR_ALL_S
-        return UnreadAdapters(
-            names=frozenset[str]().union(*(each.names for each in told)),
-            may_be_any=is_new or any(each.may_be_any for each in told),
-        )
+        """What workers may offer soon that could answer, and are to stay. At a router that has just
+        started any name: workers that had it may not have come back yet."""
+        self._look()
+        is_new = self._began_s is None or self._clock() - self._began_s < HEAR_ALL_S
+        return UnreadAdapters(self._unread.names, may_be_any=True) if is_new else self._unread
 
     def all(self) -> list[Adapter]:
         """By name."""
@@ -85,9 +87,18 @@ class FleetAdapters:
             self._is_current = True
             self._of_text.look(self._fleet.open(Role.DECODE))
             self._of_pooling.look([i for i in self._fleet.open(Role.PREFILL) if i.pooling])
+            staying = (i for i in self._fleet.members if i.answers and not i.is_left)
+            self._unread = _all_of([item.state.unread_adapters for item in staying])
 
     def _forget(self) -> None:
         self._is_current = False
+
+
+def _all_of(told: list[UnreadAdapters]) -> UnreadAdapters:
+    return UnreadAdapters(
+        names=frozenset[str]().union(*(each.names for each in told)),
+        may_be_any=any(each.may_be_any for each in told),
+    )
 
 
 class _Versions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain
 from random import Random
 
 from cluster.errors import NotAllowed, NotResumable
@@ -80,6 +79,7 @@ class DoorContext:
         which one is asked for is seen when the request is read."""
         if tenant.may_ask(self.model.name):
             return True
+        if any(tenant.may_ask(adapter.name) for adapter in self.model.all_adapters()):
+            return True
         unread = self.model.unread_adapters()
-        known = (adapter.name for adapter in self.model.all_adapters())
-        return unread.may_be_any or any(map(tenant.may_ask, chain(known, unread.names)))
+        return unread.may_be_any or not unread.names.isdisjoint(tenant.models)

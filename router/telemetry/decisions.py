@@ -82,6 +82,8 @@ class DecisionLog:
     def __init__(self, max_decisions: int = MAX_DECISIONS) -> None:
         self._decisions: OrderedDict[str, Decision] = OrderedDict()
         self._arrivals: OrderedDict[str, RequestArrival] = OrderedDict()
+        self._noted: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        """By request id: what was noted about others of its inputs."""
         self._max_decisions = max_decisions
 
     def came(self, arrival: RequestArrival) -> None:
@@ -102,18 +104,25 @@ class DecisionLog:
             arrival.ended(end, error)
 
     def record(self, decision: Decision) -> None:
-        """A request was routed."""
+        """A request was routed; what was noted about it before stands before the decision's own
+        notes."""
         decision.arrival = self._arrivals.get(decision.request_id, decision.arrival)
+        if noted := self._noted.get(decision.request_id):
+            earlier = (words for words in noted if words not in decision.notes)
+            decision.notes = (*earlier, *decision.notes)
         self._decisions.pop(decision.request_id, None)
         self._decisions[decision.request_id] = _shortened(decision)
         if len(self._decisions) > self._max_decisions:
             self._decisions.popitem(last=False)
 
     def note(self, request_id: str, words: str) -> None:
-        """About its last decision, where that is still known; the same words once."""
-        decision = self._decisions.get(request_id)
-        if decision is not None and words not in decision.notes:
-            decision.notes += (words,)
+        """About a request, also before it is routed, and for when it is routed anew. The same
+        words stand once, where they were said last."""
+        self._noted[request_id] = _last(words, self._noted.pop(request_id, ()))
+        if len(self._noted) > self._max_decisions:
+            self._noted.popitem(last=False)
+        if (decision := self._decisions.get(request_id)) is not None:
+            decision.notes = _last(words, decision.notes)
 
     def finished(self, request_id: str, usage: Usage, timing: Timing | None) -> None:
         """The request ended well; None: nobody saw when its tokens came."""
@@ -155,6 +164,10 @@ class DecisionLog:
         return list(
             islice((a for a in newest if is_known_as(a.request_id, echoed_id)), MAX_ANSWERS)
         )
+
+
+def _last(words: str, notes: tuple[str, ...]) -> tuple[str, ...]:
+    return (*(each for each in notes if each != words), words)
 
 
 def _shortened(decision: Decision) -> Decision:

@@ -14,9 +14,11 @@ import pytest
 
 from cluster.adapter import NOTHING_UNREAD, UnreadAdapters
 from cluster.generation import EngineLoad
+from cluster.membership.hold import HoldKind
 from cluster.world import World
 from router.control.plane import FleetPlane
 from router.fleet.first_look import HEAR_ALL_S
+from router.fleet.fleet_adapters import FleetAdapters
 from router.front.served_model import UNREAD_RETRY_S, ServedModel
 from router.front.text_work import LARGE_BODY_BYTES
 from tests.router.api.test_adapters_over_http import adapted_model
@@ -159,6 +161,65 @@ async def test_a_fleet_has_the_unread_names_of_workers_that_answer() -> None:
         assert unread() == NOTHING_UNREAD and not orders.may_be_known("two")
 
 
+async def test_unread_names_are_put_together_once_for_all_who_ask_until_workers_say_others() -> (
+    None
+):
+    """Anybody may ask for a name that nobody knows, however many workers there are."""
+    clock, load = Hands(), EngineLoad()
+    async with FakeDecodeWorker() as worker, plane_of(clock) as plane:
+        decode, unread = worker.member(), plane.adapters.unread
+        await plane.store.join(decode)
+        clock.now_s += HEAR_ALL_S
+        await plane.store.beat(decode.key, load, draining=False, unread_adapters=TWO)
+        before = unread()
+        assert before == TWO and unread() is before
+        plane.store.report(decode.key, load)
+        assert unread() is before
+        await plane.store.beat(decode.key, load, draining=False, unread_adapters=OTHERS)
+        assert unread() == OTHERS
+
+
+async def test_what_a_worker_has_to_read_that_is_to_leave_does_not_come() -> None:
+    clock, load = Hands(), EngineLoad()
+    async with FakeDecodeWorker() as worker, plane_of(clock) as plane:
+        decode, unread = worker.member(), plane.adapters.unread
+        await plane.store.join(decode)
+        clock.now_s += HEAR_ALL_S
+        await plane.store.beat(decode.key, load, draining=False, unread_adapters=TWO)
+        for kind, expected in (
+            (HoldKind.DRAIN, NOTHING_UNREAD),
+            (HoldKind.CORDON, TWO),
+            (HoldKind.NONE, TWO),
+        ):
+            plane.fleet.holds.order(decode.worker_id, kind)
+            assert unread() == expected
+        await plane.store.beat(decode.key, load, draining=True, unread_adapters=TWO)
+        assert unread() == NOTHING_UNREAD
+
+
+async def test_a_key_for_an_adapter_that_is_there_is_let_in_without_a_look_at_those_unread(
+    tmp_path: Path,
+) -> None:
+    num_asked, keys = 0, Keys(tmp_path / "keys.json")
+
+    def unread() -> UnreadAdapters:
+        nonlocal num_asked
+        num_asked += 1
+        return NOTHING_UNREAD
+
+    model = replace(adapted_model(), unread_adapters=unread)
+    key = keys.add("acme", models=("one",))
+    options = {"model": model, "api_keys": str(keys.path)}
+    async with (
+        running_router(says("Hello"), **options) as router,  # type: ignore[arg-type]
+        http(router, key) as client,
+    ):
+        for _ in range(3):
+            told = await client.post(COMPLETIONS, json={**CHAT, "model": "one"})
+            assert told.status_code == 200
+        assert num_asked == 0
+
+
 async def test_of_a_router_that_has_just_started_any_name_may_come_until_workers_are_back() -> None:
     clock = Hands()
     async with plane_of(clock) as plane:
@@ -166,3 +227,16 @@ async def test_of_a_router_that_has_just_started_any_name_may_come_until_workers
         assert not plane.adapter_orders.may_be_known("two"), "operators name what is there"
         clock.now_s += HEAR_ALL_S
         assert plane.adapters.unread() == NOTHING_UNREAD
+
+
+async def test_a_router_has_just_started_when_workers_may_come() -> None:
+    """And not when it was put together."""
+    clock = Hands()
+    async with plane_of(clock) as plane:
+        adapters = FleetAdapters(plane.fleet, clock)
+        clock.now_s += 2 * HEAR_ALL_S
+        assert adapters.unread() == ANY
+        adapters.begin()
+        assert adapters.unread() == ANY
+        clock.now_s += HEAR_ALL_S
+        assert adapters.unread() == NOTHING_UNREAD

@@ -68,6 +68,7 @@ class AdapterShelf:
         self._storage, self._root_storage = FolderStorage(read_limit_s), FolderStorage(read_limit_s)
         """Of single adapters; and of the look at the folder, which none of them holds up."""
         self._background, self._clock, self._sleep = background, clock, sleep
+        self._on_change = on_change
         self.offered = OfferedAdapters(root, send, on_change, self._retire)
         self._looks = FolderLooks(clock)
         self._digests: dict[str, str] = {}
@@ -141,12 +142,16 @@ class AdapterShelf:
 
     def unload(self, name: str) -> bool:
         """An operator's order, done at once; False where nothing has that name, or is about to."""
-        self._give_up(check_name(name))
+        was_unread = check_name(name) in self.unread.names
+        self._give_up(name)
         self._looks.take(name)
         if self._looks.may_lie(name):
             self._ordered[name] = None
         is_coming = self._namings.revoke(name)
-        return self.offered.withdraw(name) or is_coming
+        is_withdrawn = self.offered.withdraw(name)
+        if was_unread and not is_withdrawn:
+            self._on_change()
+        return is_withdrawn or is_coming
 
     def heard(self, frame: Frame) -> None:
         """What the engine says of adapters."""

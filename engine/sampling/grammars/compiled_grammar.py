@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from weakref import ReferenceType, ref
+from weakref import WeakSet
 
 import structlog
 from llguidance import LLMatcher
@@ -57,8 +57,8 @@ class CompiledGrammar:
         self._lock = threading.Lock()
         self._heir: CompiledGrammar | None = None
         self._is_heir, self._num_joined = False, 0
-        self._first_share: ReferenceType[OwnShare] | None = None
-        """Of the answer that was the first to join, while that has it."""
+        self._followers: WeakSet[OwnShare] = WeakSet()
+        """Of an heir: those of all answers that follow it now."""
         self._is_fine = False
         self._num_users = 0
         self.is_dear = False
@@ -137,17 +137,12 @@ class CompiledGrammar:
                 heir.first.set_exception(error)
         return None if heir.is_spent or heir.first.exception() is not None else heir
 
-    def join(self, num_replayed: int) -> tuple[LLMatcher, OwnShare | None]:
-        """As `start`, of an heir, for an answer of so many tokens. The share is of the first: until
-        another joins, it has the heir alone. Any thread."""
-        share = None
+    def join(self, num_replayed: int) -> tuple[LLMatcher, OwnShare]:
+        """As `start`, of an heir, for an answer of so many tokens. The share counts while no other
+        follows it. Any thread."""
         with self._lock:
             self._num_joined += 1
-            if self._num_joined == 1:
-                share = self._own.take(self._text_bytes, num_replayed)
-                self._first_share = ref(share)
-            elif self._first_share is not None and (first := self._first_share()) is not None:
-                first.is_shared = True
+            share = self._own.take(self._text_bytes, num_replayed, self._followers)
             return self.start(), share
 
     @property

@@ -93,7 +93,7 @@ class Constraint:
         self._is_own = False
         """The matcher is of a compile that no other answer has."""
         self._share: OwnShare | None = None
-        """Of such a compile, or of an heir that it was the first to follow."""
+        """Of such a compile, or of an heir."""
         self._num_replayed = 0
         """Tokens that the compile was fed with at its beginning, without masks."""
         self._was_walked = False

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from cluster.adapter import Adapter, OfferedAdapter
+from cluster.adapter import Adapter, OfferedAdapter, UnreadAdapters
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import AdapterRefused, AdapterUnread, SplitserveError, WorkerLost
 from cluster.generation import EngineLoad
@@ -32,7 +32,7 @@ from tests.router.dispatch_bench import collect, request
 from tests.router.fake_decode_worker import FakeDecodeWorker, until
 from tests.router.planes import prefill_member, running_plane
 
-DIGEST, OTHER = "a" * 32, "b" * 32
+DIGEST, OTHER, UNREAD = "a" * 32, "b" * 32, "unread"
 ONE = Adapter("one", DIGEST)
 LOAD = LoadAdapterRequest(name="one", path="folder")
 UNLOAD = UnloadAdapterRequest(name="one")
@@ -127,9 +127,12 @@ async def fleet() -> AsyncIterator[tuple[FleetPlane, PlayedWorkers]]:
         yield plane, workers
 
 
-async def tells(plane: FleetPlane, worker: Member, digest: str) -> None:
-    told = (OfferedAdapter(Adapter("one", digest), True),) if digest else ()
-    await plane.store.beat(worker.key, EngineLoad(), draining=False, adapters=told)
+async def tells(plane: FleetPlane, worker: Member, word: str) -> None:
+    """A beat. `word`: the digest of "one"; or that it is still to be read; empty: it is none."""
+    told = (OfferedAdapter(Adapter("one", word), True),) if word not in ("", UNREAD) else ()
+    unread = UnreadAdapters(frozenset({"one"} if word == UNREAD else ()))
+    given = {"draining": False, "adapters": told, "unread_adapters": unread}
+    await plane.store.beat(worker.key, EngineLoad(), **given)  # type: ignore[arg-type]
 
 
 async def test_a_worker_that_starts_anew_is_told_what_was_ordered_before() -> None:
@@ -298,7 +301,9 @@ async def test_a_request_that_comes_right_after_the_answer_is_served() -> None:
         assert [submit.adapter for submit in decode.submitted] == [DIGEST]
 
 
-@pytest.mark.parametrize(("order", "before"), [(LOAD, ""), (LOAD, OTHER), (UNLOAD, DIGEST)])
+@pytest.mark.parametrize(
+    ("order", "before"), [(LOAD, ""), (LOAD, OTHER), (UNLOAD, DIGEST), (UNLOAD, UNREAD)]
+)
 async def test_an_order_is_answered_once_every_worker_that_has_done_it_says_so(
     order: LoadAdapterRequest | UnloadAdapterRequest, before: str
 ) -> None:

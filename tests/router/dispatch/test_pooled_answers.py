@@ -391,6 +391,23 @@ async def test_the_entry_of_several_inputs_names_every_version_that_computed_one
         assert kept == {"r-0"}
 
 
+async def test_the_last_version_named_is_the_answers_whichever_input_was_sent_first() -> None:
+    one, newer = Adapter("one", "a" * 32), Adapter("one", "b" * 32)
+    first = structs.replace(wanted("r-0"), num_inputs=2, adapter=one)
+    other = structs.replace(wanted("r-1"), follows="r-0", adapter=one)
+    async with fleet_of("a") as (plane, poolers):
+        await _tells(plane, poolers[0].member, one)
+        await collect(plane, other)
+        await _tells(plane, poolers[0].member, newer)
+        await collect(plane, first)
+        assert _versions(plane, "r-0") == [one.digest, newer.digest]
+        await _tells(plane, poolers[0].member, one)
+        await collect(plane, again(first, 1))
+        assert _versions(plane, "r-0") == [newer.digest, one.digest]
+        await collect(plane, first)  # as one that goes on elsewhere
+        assert _versions(plane, "r-0") == [newer.digest, one.digest]
+
+
 def _versions(plane: FleetPlane, request_id: str) -> list[str]:
     decision = plane.decisions.find(request_id)
     assert decision is not None

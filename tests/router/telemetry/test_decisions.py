@@ -41,15 +41,40 @@ def test_the_last_decisions_are_kept_and_the_oldest_goes() -> None:
     assert log.find("r2") is not None
 
 
-def test_what_is_noted_later_is_kept_once_and_of_known_requests_alone() -> None:
+def notes_of(log: DecisionLog, request_id: str) -> tuple[str, ...]:
+    found = log.find(request_id)
+    assert found is not None
+    return found.notes
+
+
+def test_what_is_noted_about_a_request_is_kept_once_where_it_was_said_last() -> None:
     log = DecisionLog()
     log.record(decision("r0"))
-    for words in ("by another", "prefill-2 cannot pair", "by another"):
+    for words in ("by one", "by another", "by one"):
         log.note("r0", words)
-        log.note("unknown", words)
-    found = log.find("r0")
-    assert found is not None and found.notes == ("prefill-2 cannot pair", "by another")
+    assert notes_of(log, "r0") == ("prefill-2 cannot pair", "by another", "by one")
+    log.note("unknown", "by one")
     assert log.find("unknown") is None
+
+
+def test_what_is_noted_before_a_request_is_routed_or_routed_anew_is_kept() -> None:
+    log = DecisionLog()
+    log.note("r0", "by one")
+    log.record(decision("r0"))
+    assert notes_of(log, "r0") == ("by one", "prefill-2 cannot pair")
+    log.note("r0", "by another")
+    log.record(decision("r0"))
+    assert notes_of(log, "r0") == ("by one", "by another", "prefill-2 cannot pair")
+
+
+def test_notes_of_so_many_requests_are_kept_and_no_more() -> None:
+    log = DecisionLog(max_decisions=2)
+    for number in range(3):
+        log.note(f"r{number}", "by one")
+    for number in range(3):
+        log.record(decision(f"r{number}"))
+        is_kept = "by one" in notes_of(log, f"r{number}")
+        assert is_kept is (number > 0)
 
 
 def test_a_decision_is_found_by_the_clients_own_id_newest_first() -> None:

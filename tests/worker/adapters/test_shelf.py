@@ -335,8 +335,11 @@ async def test_a_file_that_cannot_be_read_makes_its_own_name_unread_and_no_other
         assert set(worker.shelf.unread.names) <= {"two"} and not worker.shelf.unread.may_be_any
     assert "two" in worker.shelf.unread
     assert not {"one", "tow"} & worker.shelf.unread.names and "one" in worker.offered
+    num_changes = worker.num_changes
     assert not worker.shelf.unload("two")
     assert worker.shelf.unread == NOTHING_UNREAD, "an operator has taken it away"
+    assert worker.num_changes == num_changes + 1, "routers hear of it at once"
+    assert not worker.shelf.unload("two") and worker.num_changes == num_changes + 1
 
 
 async def test_what_is_to_be_read_is_named_while_an_order_has_its_turn(

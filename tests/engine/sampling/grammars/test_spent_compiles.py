@@ -204,6 +204,27 @@ def test_an_heir_that_one_answer_alone_follows_is_its_own_until_another_joins() 
     assert one.is_spent and one.error is None, "another has followed it as well"
 
 
+@pytest.mark.parametrize("which", ["the first", "a later one"])
+def test_an_heir_is_one_answers_again_once_all_others_have_left_it(which: str) -> None:
+    compiler = GrammarCompiler(grammar_tokenizer)
+    first = ready(compiler, WORDS)
+    some = [spoiled(Constraint.of(first)) for _ in range(3)]
+    for follows in some:
+        follows.begin_again()
+    del follows
+    assert not compiler.own.num_bytes
+    some.pop(0 if which == "a later one" else 1)
+    assert not compiler.own.num_bytes, "two follow it"
+    some.pop(0 if which == "a later one" else 1)
+    assert compiler.own.num_bytes
+    [left] = some
+    left.begin_again()  # with the same heir, alone
+    assert compiler.own.num_bytes
+    some.clear()
+    del left
+    assert not compiler.own.num_bytes
+
+
 def test_heirs_that_single_answers_have_are_in_the_same_bound() -> None:
     compiler = GrammarCompiler(grammar_tokenizer)
     compiler.own = OwnCompiles(most_bytes=4 << 20)
