@@ -67,3 +67,13 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     """A real one, for this test alone."""
     with RedisServer(tmp_path) as server:
         yield server
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Nobody looks for cycles: what is freed is freed by whoever let go of it, and what is timed is
+    the test's own work."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

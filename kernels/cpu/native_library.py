@@ -1,7 +1,7 @@
 """The kernels' native library: built from `native/` on first use, called by ctypes.
 
 `open_library` is told the folder by whoever asks for a set of kernels; from then on the library is
-there for the whole process. Two free cores compile for about 20 seconds, busy ones for minutes,
+there for the whole process. Two free cores compile for 20 to 60 seconds, busy ones for minutes,
 once per machine and version. Where it is impossible (a CPU of no level of `levels.py`, no compiler,
 no folder to write to) one line of log says why, and torch does the work.
 """

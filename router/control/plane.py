@@ -283,13 +283,12 @@ class FleetPlane:
             is_cut_off=self.fleet.is_cut_off,
             clock=awake,
         )
-        terms = JoinTerms.of(rules, options)
         return MembershipService(
             self.store,
             self.fleet,
             self._index,
             self.lines,
-            terms,
+            JoinTerms.of(rules, options),
             self._supervision,
             clock=awake,
             dialer=self._world.dialer,

@@ -212,8 +212,7 @@ class Fleet:
         self.changes.announce()
 
     def _note_state(self, state: MemberState) -> None:
-        item = self._members.get(state.member.key)
-        if item is None:
+        if (item := self._members.get(state.member.key)) is None:
             return
         was, item.state = item.state, state
         item.room.heard(state.load)

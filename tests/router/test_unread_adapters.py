@@ -15,6 +15,7 @@ import pytest
 from cluster.adapter import NOTHING_UNREAD, UnreadAdapters
 from cluster.generation import EngineLoad
 from cluster.membership.hold import HoldKind
+from cluster.membership.member import Member
 from cluster.world import World
 from router.control.plane import FleetPlane
 from router.fleet.first_look import HEAR_ALL_S
@@ -161,16 +162,24 @@ async def test_a_fleet_has_the_unread_names_of_workers_that_answer() -> None:
         assert unread() == NOTHING_UNREAD and not orders.may_be_known("two")
 
 
+@asynccontextmanager
+async def plane_told_of_two(clock: Hands) -> AsyncIterator[tuple[FleetPlane, Member]]:
+    """Of one decode worker, which has that to read."""
+    async with FakeDecodeWorker() as worker, plane_of(clock) as plane:
+        decode = worker.member()
+        await plane.store.join(decode)
+        clock.now_s += HEAR_ALL_S
+        await plane.store.beat(decode.key, EngineLoad(), draining=False, unread_adapters=TWO)
+        yield plane, decode
+
+
 async def test_unread_names_are_put_together_once_for_all_who_ask_until_workers_say_others() -> (
     None
 ):
     """Anybody may ask for a name that nobody knows, however many workers there are."""
-    clock, load = Hands(), EngineLoad()
-    async with FakeDecodeWorker() as worker, plane_of(clock) as plane:
-        decode, unread = worker.member(), plane.adapters.unread
-        await plane.store.join(decode)
-        clock.now_s += HEAR_ALL_S
-        await plane.store.beat(decode.key, load, draining=False, unread_adapters=TWO)
+    load = EngineLoad()
+    async with plane_told_of_two(Hands()) as (plane, decode):
+        unread = plane.adapters.unread
         before = unread()
         assert before == TWO and unread() is before
         plane.store.report(decode.key, load)
@@ -180,21 +189,16 @@ async def test_unread_names_are_put_together_once_for_all_who_ask_until_workers_
 
 
 async def test_what_a_worker_has_to_read_that_is_to_leave_does_not_come() -> None:
-    clock, load = Hands(), EngineLoad()
-    async with FakeDecodeWorker() as worker, plane_of(clock) as plane:
-        decode, unread = worker.member(), plane.adapters.unread
-        await plane.store.join(decode)
-        clock.now_s += HEAR_ALL_S
-        await plane.store.beat(decode.key, load, draining=False, unread_adapters=TWO)
+    async with plane_told_of_two(Hands()) as (plane, decode):
         for kind, expected in (
             (HoldKind.DRAIN, NOTHING_UNREAD),
             (HoldKind.CORDON, TWO),
             (HoldKind.NONE, TWO),
         ):
             plane.fleet.holds.order(decode.worker_id, kind)
-            assert unread() == expected
-        await plane.store.beat(decode.key, load, draining=True, unread_adapters=TWO)
-        assert unread() == NOTHING_UNREAD
+            assert plane.adapters.unread() == expected
+        await plane.store.beat(decode.key, EngineLoad(), draining=True, unread_adapters=TWO)
+        assert plane.adapters.unread() == NOTHING_UNREAD
 
 
 async def test_a_key_for_an_adapter_that_is_there_is_let_in_without_a_look_at_those_unread(

@@ -2,8 +2,8 @@
 //
 // A tile's rows are its query tokens times the query heads that share a KV head. Keys and values come
 // in chunks of 64 tokens at fixed positions of the sequence; a chunk is brought into panels once and
-// used for all rows, six at a time, whose scores never leave the registers. A row's arithmetic depends
-// on its own position only, so decode, prefill and any chunking give the same bits.
+// used for all rows, kBlockRows at a time, whose scores go to no panel. A row's arithmetic depends on
+// its own position only, so decode, prefill and any chunking give the same bits.
 #pragma once
 
 #include <vector>

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,6 @@ import pytest
 from engine.step.engine import Engine
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.runner.ranks.groups import answers_of, running, spec_of
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    """Gigabytes wait for nobody who looks for cycles."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])

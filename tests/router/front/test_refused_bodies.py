@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,14 +15,6 @@ TEXT = "x" * NUM_BYTES
 TOO_LONG = json.dumps({"prompt": TEXT}).encode()
 NOT_JSON = b'{"prompt": "' + TEXT.encode()
 UNKNOWN = json.dumps({"prompt": "Hi", "surprise": TEXT}).encode()
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -86,14 +86,6 @@ async def test_a_message_that_is_whole_after_its_reader_has_left_is_freed() -> N
         after = allocated_bytes()
     assert after is not None
     assert after - before < ROUNDS * NUM_BYTES / 3
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 async def crowd(target: str, method: str, field: int) -> str:

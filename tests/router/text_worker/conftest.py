@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,12 @@ def card(card_with: Callable[[str], ModelCard]) -> ModelCard:
 def desks() -> dict[str, TextDesk]:
     """Made once for all examples of a test."""
     return {}
+
+
+@pytest.fixture
+def same_limits_after() -> Iterator[None]:
+    """For what holds a limit of the kernel in the test's own process: all tests after it would be
+    under that, and the processes that they start."""
+    limits = resource.getrlimit(resource.RLIMIT_CPU)
+    yield
+    resource.setrlimit(resource.RLIMIT_CPU, limits)

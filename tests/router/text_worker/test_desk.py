@@ -106,7 +106,9 @@ def test_a_refusal_says_how_much_was_encoded_before_it() -> None:
     assert desk.num_chars == 0
 
 
-def test_what_is_no_body_is_not_charged_what_the_body_before_it_was() -> None:
+def test_what_is_no_body_is_not_charged_what_the_body_before_it_was(
+    same_limits_after: None,
+) -> None:
     desk, endless = TextDesk(pooling_model(EMBEDS)), TextLimits(1 << 40, cpu_s=1_000_000)
 
     def refusal_of(task: Task, body: bytes = b"") -> Refusal:

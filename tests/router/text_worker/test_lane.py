@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -27,14 +25,6 @@ from tests.engine.step.engine_scenario import VirtualClock
 from tests.router.memory import traced
 
 NUM_BYTES = 4 << 20
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 async def test_a_body_that_nobody_reads_is_gone_once_its_caller_is_told(

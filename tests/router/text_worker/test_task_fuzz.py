@@ -55,7 +55,11 @@ def nested(value: Any, depth: int) -> Any:
 )
 @given(value=ANYTHING, depth=st.sampled_from([0, 0, 0, 1, 300, 900, 2000]))
 def test_any_template_variable_is_packed_and_answered_or_refused(
-    card_with: Callable[[str], ModelCard], desks: dict[str, TextDesk], value: Any, depth: int
+    card_with: Callable[[str], ModelCard],
+    desks: dict[str, TextDesk],
+    same_limits_after: None,
+    value: Any,
+    depth: int,
 ) -> None:
     source = "{{ x }}hello{% if x is mapping %}{{ x[x|first] }}{% endif %}"
     if source not in desks:
