@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 import structlog
 
 from cluster.deadline import Clock
-from cluster.errors import InternalError
+from cluster.errors import GrammarFailed, InternalError
 from engine.sampling.grammars.masked_row import MaskedRow, any_done, open_jobs
 from engine.sampling.grammars.masks import MaskMaker, only_token
 from engine.step.batch.step_work import Span
@@ -153,8 +153,8 @@ class Masking:
         """
         constraint = sequence.constraint
         if constraint is not None:
-            if constraint.error is not None:
-                raise constraint.error
+            if constraint.error is not None:  # not itself: it would keep the step that it came from
+                raise GrammarFailed(constraint.error.message)
             if (outlook := constraint.outlook) is not None:
                 masks, start = outlook.masks, sequence.num_generated - outlook.num_known
                 if 0 <= start < len(masks):

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,8 @@ _COMMAND_TIMEOUT_S: Final = 900
 _MOST_COMPILERS: Final = 4
 """At once, whatever the cores: each takes memory, of which a container may have little."""
 _LOCK_LOOK_S: Final = 0.5
+_REPORT_S: Final = 10.0
+"""At the latest: of a slow core one file may take minutes."""
 
 
 class BuildFailed(Exception):
@@ -76,11 +78,22 @@ def _compile_all(
         return made
 
     with ThreadPoolExecutor(max_workers=min(_MOST_COMPILERS, TEAM.num_threads)) as pool:
-        objects = []
-        for made in pool.map(compile_one, ordered):
-            objects.append(made)
-            report(len(objects) / len(ordered))
-        return objects
+        compiling = [pool.submit(compile_one, source) for source in ordered]
+        try:
+            _tell_how_many(compiling, report)
+        finally:  # after the first that fails, none is begun
+            pool.shutdown(cancel_futures=True)
+        return [each.result() for each in compiling]
+
+
+def _tell_how_many(compiling: Sequence[Future[Path]], report: Report) -> None:
+    """Until all are made. Raises what one of them raises."""
+    left = set(compiling)
+    while left:
+        done, left = wait(left, _REPORT_S, FIRST_COMPLETED)
+        for each in done:
+            each.result()
+        report(1 - len(left) / len(compiling))
 
 
 def _link(compiler: str, flags: Sequence[str], objects: Sequence[Path], target: Path) -> None:

@@ -16,9 +16,12 @@ SHAPES = [(0, 8), (1, 1536), (9, 24), (33, 7)]
 SMALL_SHAPES = [(0, 8), (2, 24), (1, 1100)]
 NAN = float("nan")
 EXTREMES = {
-    GateActivation.SILU: ([-1e4, -100.0, -88.0, 0.0, 88.0, 100.0, 1e4, NAN], 1e-30),
+    GateActivation.SILU: ([-3e38, -1e4, -100.0, -88.0, 0.0, 88.0, 100.0, 1e4, 3e38, NAN], 1e-30),
     # Far to the left torch's 1 + tanh cancels to 0; what is left of it here is below 1e-6.
-    GateActivation.GELU_TANH: ([-1e4, -100.0, -10.0, -5.0, 0.0, 5.0, 10.0, 1e4, NAN], 2e-6),
+    GateActivation.GELU_TANH: (
+        [-3e38, -1e14, -1e4, -100.0, -10.0, -5.0, 0.0, 5.0, 10.0, 1e4, 1e14, 3e38, NAN],
+        2e-6,
+    ),
 }
 
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 namespace splitserve {
 
@@ -83,14 +84,20 @@ inline __m512 _mm512_roundscale_ps(__m512 a, int steps) {
 }
 
 // a * 2^n for an integer n. In two steps, of which the first is exact, as a power of two may lie
-// beyond what a float holds where the product does not.
-inline __m256 scale(__m256 a, __m256 n) {
-  n = _mm256_min_ps(_mm256_set1_ps(254.0f), _mm256_max_ps(_mm256_set1_ps(-252.0f), n));
+// beyond what a float holds where the product does not. Where n is an infinity, infinity or 0,
+// whatever a is: the sum of a series at infinity - infinity is no number.
+inline __m256 scale(__m256 a, __m256 power) {
+  const __m256 infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
+  const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), power);
+  const __m256 is_endless = _mm256_cmp_ps(size, infinity, _CMP_EQ_OQ);
+  const __m256 n = _mm256_min_ps(_mm256_set1_ps(254.0f), _mm256_max_ps(_mm256_set1_ps(-252.0f), power));
   const __m256i bias = _mm256_set1_epi32(127), whole = _mm256_cvtps_epi32(n);
   const __m256i first = _mm256_srai_epi32(whole, 1), second = _mm256_sub_epi32(whole, first);
   const __m256i left = _mm256_slli_epi32(_mm256_add_epi32(first, bias), 23);
   const __m256i right = _mm256_slli_epi32(_mm256_add_epi32(second, bias), 23);
-  return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(left)), _mm256_castsi256_ps(right));
+  const __m256 near = _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(left)),
+                                    _mm256_castsi256_ps(right));
+  return _mm256_blendv_ps(near, _mm256_max_ps(power, _mm256_setzero_ps()), is_endless);
 }
 
 inline __m512 _mm512_scalef_ps(__m512 a, __m512 n) {

@@ -95,10 +95,10 @@ inline __m128i _mm_cvtneps_pbh(__m128 a) {
 // sum + a's odd values times b's + the even ones, each rounded.
 inline __m256 add_products(__m256 sum, __m256i a, __m256i b) {
   const __m256i odd = _mm256_set1_epi32(-0x10000);
-  sum = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
-                        _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)), sum);
-  return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_and_si256(a, odd)),
-                         _mm256_castsi256_ps(_mm256_and_si256(b, odd)), sum);
+  sum = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_and_si256(a, odd)),
+                        _mm256_castsi256_ps(_mm256_and_si256(b, odd)), sum);
+  return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
+                         _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)), sum);
 }
 // Rounds twice where the instruction may round once.
 inline __m512 _mm512_dpbf16_ps(__m512 sum, __m512bh a, __m512bh b) {

@@ -96,9 +96,9 @@ inline int32_t _mm512_reduce_add_epi32(__m512i a) {
 inline int64_t _mm512_reduce_add_epi64(__m512i a) {
   alignas(32) int64_t lanes[8];
   _mm512_store_si512(lanes, a);
-  int64_t sum = 0;
-  for (const int64_t lane : lanes) sum += lane;
-  return sum;
+  uint64_t sum = 0;  // modulo 2^64
+  for (const int64_t lane : lanes) sum += static_cast<uint64_t>(lane);
+  return static_cast<int64_t>(sum);
 }
 
 }  // namespace splitserve

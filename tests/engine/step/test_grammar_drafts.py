@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jsonschema
@@ -16,6 +17,7 @@ from engine.contract.commands import Cancel, GenerateRequest, PrefillMode, Submi
 from engine.contract.draft_numbers import DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
 from engine.sampling.grammars.compiler import GrammarCompiler
+from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.step.drafting.draft import MAX_DRAFT_TOKENS, Draft, MakeGuesser
 from engine.step.engine import Engine
@@ -330,6 +332,33 @@ def test_a_draft_that_cannot_be_walked_costs_its_answer_nothing(
     monkeypatch.setattr(masks, "_fill_drafted", spoils)
     [found], _ = answers(engine, asked)
     assert failed and found.tokens == plain.tokens
+
+
+def _fail_amid(engine: Engine, request_id: str) -> None:
+    body, done = body_of("person", request_id), Completion()
+    engine.apply(Submit(body))
+    while not done.ended:
+        collect(engine.step(), {request_id: done})
+        request = engine.table.get(request_id)
+        if done.tokens and request is not None:
+            [sequence] = request.sequences
+            assert sequence.constraint is not None
+            sequence.constraint.fail("too dear")
+    assert done.ended.error_code == "grammar_failed" and done.ended.error_message == "too dear"
+
+
+@pytest.mark.parametrize("make_engine", [plain_engine, drafting_engine])
+def test_an_answer_whose_grammar_fails_takes_all_that_it_had_with_it(
+    make_engine: Callable[[], Engine],
+) -> None:
+    """Its matcher, and the logits of the step in which it was told so."""
+    engine, num_left = make_engine(), list[int]()
+    for number in range(4):
+        _fail_amid(engine, f"r{number}")
+        engine.step()
+        gc.collect()
+        num_left.append(sum(isinstance(each, Constraint) for each in gc.get_objects()))
+    assert num_left[-1] == num_left[0]
 
 
 def test_every_finished_answer_with_drafts_is_valid_under_its_schema() -> None:

@@ -138,3 +138,23 @@ def test_who_waits_for_another_s_build_says_that_it_does(
 
     build(str(compiler), FLAGS, sources, target, hear)
     assert told[0] == 0.0 and told[-1] == 1.0
+
+
+def test_how_far_it_is_is_told_while_one_file_takes_long(
+    compiler: Path, sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who starts an engine takes silence for its end."""
+    monkeypatch.setattr("kernels.cpu.native_build._REPORT_S", 0.01)
+    go_on, told = tmp_path / "go-on", list[float]()
+    waits = f"until test -e {go_on}; do sleep 0.01; done"
+    compiler.write_text(
+        compiler.read_text().replace("exec", f"case $* in *one.cpp*) {waits};; esac\nexec")
+    )
+
+    def note(done: float) -> None:
+        told.append(done)
+        if told.count(0.5) == 3:
+            go_on.touch()
+
+    build(str(compiler), FLAGS, sources, tmp_path / "made" / "library.so", note)
+    assert told == sorted(told) and told.count(0.5) >= 3 and told[-1] == 1.0
