@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -189,7 +190,9 @@ class ContainerRun:
         if "exec" in action:
             code, said = await self._run_inside(action["exec"]["command"])
             if code:
-                self._note(f"preStop failed: exit code {code}: {said}")
+                failed = f"preStop failed: exit code {code}: {said}"
+                self._note(failed)
+                print(failed, file=sys.stderr)  # the log goes with its pod, and a test may fail
         elif "sleep" in action:
             await asyncio.sleep(action["sleep"]["seconds"])
         elif "httpGet" in action:
