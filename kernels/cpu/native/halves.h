@@ -90,7 +90,8 @@ inline __m256 scale(__m256 a, __m256 power) {
   const __m256 infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
   const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), power);
   const __m256 is_endless = _mm256_cmp_ps(size, infinity, _CMP_EQ_OQ);
-  const __m256 n = _mm256_min_ps(_mm256_set1_ps(254.0f), _mm256_max_ps(_mm256_set1_ps(-252.0f), power));
+  const __m256 n = _mm256_min_ps(_mm256_set1_ps(254.0f),
+                                 _mm256_max_ps(_mm256_set1_ps(-252.0f), power));
   const __m256i bias = _mm256_set1_epi32(127), whole = _mm256_cvtps_epi32(n);
   const __m256i first = _mm256_srai_epi32(whole, 1), second = _mm256_sub_epi32(whole, first);
   const __m256i left = _mm256_slli_epi32(_mm256_add_epi32(first, bias), 23);
