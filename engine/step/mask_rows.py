@@ -24,25 +24,25 @@ def is_known(sequence: Sequence) -> bool:
     constraint = sequence.constraint
     if constraint is None:
         return False
-    outlook = constraint.outlook
-    is_there = outlook is not None and outlook.reaches(sequence.num_generated)
-    return is_there or constraint.error is not None
+    if (outlook := constraint.outlook) is not None:
+        place = len(sequence.token_ids) - sequence.num_prompt - outlook.num_known
+        if 0 <= place < len(outlook.masks):
+            return True
+    return constraint.error is not None
 
 
 def row_of(request: Request, sequence: Sequence, *, is_drafted: bool) -> MaskedRow:
     """Of its next token. `is_drafted`: with tokens that are forced, as its answer may have any."""
-    constraint = _constraint_of(request, sequence)
+    constraint = sequence.constraint
+    if constraint is None:
+        assert request.grammar is not None, "only rows with a grammar are masked"
+        constraint = sequence.constraint = Constraint.of(request.grammar)
     new = sequence.token_ids[sequence.num_prompt + constraint.num_known :]
-    constraint.is_watched |= len(new) > MAX_AT_ONCE
-    is_drafted &= constraint.may_draft and sequence.life.state is SequenceState.DECODING
-    if not is_drafted:
+    if len(new) > MAX_AT_ONCE:
+        constraint.is_watched = True
+    if not is_drafted or not constraint.may_draft:
+        return MaskedRow(constraint, new)
+    if sequence.life.state is not SequenceState.DECODING:
         return MaskedRow(constraint, new)
     most = request.params.max_tokens - sequence.num_generated - 1
     return MaskedRow(constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most))
-
-
-def _constraint_of(request: Request, sequence: Sequence) -> Constraint:
-    if sequence.constraint is None:
-        assert request.grammar is not None, "only rows with a grammar are masked"
-        sequence.constraint = Constraint.of(request.grammar)
-    return sequence.constraint

@@ -82,14 +82,16 @@ class ForcedShare:
         self._num_asked += 1
         return self._num_asked % self.SAMPLED_EACH == 0
 
-    def note(self, *, is_forced: bool) -> None:
-        """Of one more mask."""
-        self.value = self._KEPT * self.value + (1.0 - self._KEPT) * is_forced
+    def note(self, *, is_forced: bool, num_masks: int = 1) -> None:
+        """Of one more mask, or of one that tells for so many."""
+        kept = self._KEPT**num_masks
+        self.value = kept * self.value + (1.0 - kept) * is_forced
 
-    def note_sampled(self, only_token: int | None) -> None:
-        """Of one that tells for all of them, and has one token alone, or more."""
-        for _ in range(self.SAMPLED_EACH):
-            self.note(is_forced=only_token is not None)
+    def note_of(self, row: MaskedRow) -> None:
+        """What was found of it, where somebody was to look."""
+        if row.is_forced is not None:
+            num_masks = self.SAMPLED_EACH if row.is_sample else 1
+            self.note(is_forced=row.is_forced, num_masks=num_masks)
 
 
 class MaskVigil:
@@ -99,30 +101,28 @@ class MaskVigil:
     def __init__(self, clock: Clock) -> None:
         self._time = SeenTime(clock)
         self._seen_s = 0.0
-
-    def begun(self, rows: Iterable[MaskedRow]) -> None:
-        """They were asked for at this moment, and stand in line."""
-        now_s = self._look()
-        for row in rows:
-            row.begun_s = now_s
+        self._begun_s: dict[Future[float], float] = {}
+        """When a thread was first seen at each job that one is at."""
 
     def check(self, rows: Iterable[MaskedRow]) -> None:
         """Of all rows under way. Raises EngineBroken where a thread does not come back: nobody else
         is given masks there. Who stands in line for a thread waits for those that have one."""
-        now_s, last = self._look(), None
+        self._seen_s += self._time.since_last_look()
+        begun_s, last = dict[Future[float], float](), None
         for row in rows:
             job = row.job
-            if job is None or not job.running():
-                row.begun_s = now_s
-            elif job is not last and now_s - row.begun_s >= STUCK_S:
-                grammar = row.constraint.grammar
-                name = "" if grammar is None else f" {grammar.digest.hex()[:16]}"
-                raise EngineBroken(f"a mask of the grammar{name} was not made in {STUCK_S:.0f} s")
+            if job is last or job is None:
+                continue
             last = job
-
-    def _look(self) -> float:
-        self._seen_s += self._time.since_last_look()
-        return self._seen_s
+            if job.running():
+                began_s = begun_s[job] = self._begun_s.get(job, self._seen_s)
+                if self._seen_s - began_s >= STUCK_S:
+                    grammar = row.constraint.grammar
+                    name = "" if grammar is None else f" {grammar.digest.hex()[:16]}"
+                    raise EngineBroken(
+                        f"a mask of the grammar{name} was not made in {STUCK_S:.0f} s"
+                    )
+        self._begun_s = begun_s
 
 
 def look_at_compiling(grammars: GrammarCompiler) -> bool:

@@ -21,7 +21,7 @@ import structlog
 from cluster.deadline import Clock
 from cluster.errors import GrammarFailed, InternalError
 from engine.sampling.grammars.masked_row import MaskedRow, any_done, open_jobs
-from engine.sampling.grammars.masks import MaskMaker, only_token
+from engine.sampling.grammars.masks import MaskMaker
 from engine.step.batch.step_work import Span
 from engine.step.mask_rows import is_known, is_masked, row_of
 from engine.step.mask_waits import ForcedShare, MaskPatience, MaskVigil, MaskWaits
@@ -90,7 +90,7 @@ class Masking:
         going = [
             (request, sequence)
             for request, sequence in self._table.running()
-            if is_masked(request) and sequence.life.state is SequenceState.DECODING
+            if sequence.life.state is SequenceState.DECODING and request.grammar is not None
         ]
         self._look(going)
         self._looked_at = {sequence for _, sequence in going}
@@ -100,9 +100,10 @@ class Masking:
     def settle(self, step_s: float = 0.0) -> None:
         """Before a plan: takes what is there. `step_s`: of its step; 0: nobody knows."""
         self._patience.left_s = self.waits.most_s(step_s)
-        fresh = self._under_way.keys() - self._missed
-        if self._awaits_forced(len(fresh)):
-            self._patience.wait(self._jobs_of(fresh, watched=False), self.waits.plan_s)
+        if self._looks_for_forced and self._under_way:
+            fresh = self._under_way.keys() - self._missed
+            if self._awaits_forced(len(fresh)):
+                self._patience.wait(self._jobs_of(fresh, watched=False), self.waits.plan_s)
         self._collect()
 
     def sits_out(self, sequence: Sequence) -> bool:
@@ -196,9 +197,10 @@ class Masking:
             return
         is_free = self._looks_for_forced and self.has_spare_cores
         forces = is_free or self._awaits_forced(len(fresh))
-        rows = [row_of(request, sequence, is_drafted=forces) for request, sequence in fresh]
-        for (_, sequence), row in zip(fresh, rows, strict=True):
-            self._under_way[sequence] = row
+        rows = list[MaskedRow]()
+        for request, sequence in fresh:
+            row = self._under_way[sequence] = row_of(request, sequence, is_drafted=forces)
+            rows.append(row)
             if row.constraint.is_watched:
                 self._missed.add(sequence)  # no step waits for it
         first = fresh[0][1].life.state
@@ -213,7 +215,6 @@ class Masking:
     def _begin(self, rows: list[MaskedRow]) -> None:
         if not rows or self._masks is None:
             return
-        self._vigil.begun(rows)
         try:
             self._masks.begin(rows)
         except BaseException:  # nobody makes theirs: they are looked at again, or over
@@ -242,7 +243,7 @@ class Masking:
 
     def _collect(self) -> None:
         """What is done of those under way. Raises EngineBroken for a mask that never ends."""
-        if not self._under_way:
+        if not self._under_way or self._has_all():
             return
         if not any_done(self._under_way.values()):
             self._vigil.check(self._under_way.values())
@@ -266,18 +267,30 @@ class Masking:
                 self._missed.discard(sequence)
                 walk_has_failed(sequence, row) if row.draft else self._note(row, cause)
         self._under_way = under_way
-        if under_way:
-            self._vigil.check(under_way.values())
-            self._begin(again)
+        self._vigil.check(under_way.values())
+        self._begin(again)
+
+    def _has_all(self) -> bool:
+        """As nearly always: nobody is late, one job has made all masks, and nothing went wrong. It
+        takes them then."""
+        rows = self._under_way.values()
+        job = next(iter(rows)).job
+        if self._missed or job is None or not job.done():
+            return False
+        if any(row.outlook is None or row.job is not job for row in rows):
+            return False
+        for row in rows:
+            row.constraint.outlook = row.outlook
+            if row.is_forced is not None:
+                self._forced.note_of(row)
+        self._under_way = {}
+        return True
 
     def _note(self, row: MaskedRow, cause: BaseException | None) -> None:
         """What came of it."""
         if cause is not None:
             _LOG.error("masks could not be made; their requests end", exc_info=cause)
             row.constraint.fail("the answer's grammar cannot be followed further: its mask failed")
-        elif row.constraint.error is None:
-            row.constraint.outlook = row.outlook()
-            if row.most_forced:
-                self._forced.note(is_forced=bool(row.forced))
-            elif row.is_sample:
-                self._forced.note_sampled(only_token(row.masks[0].words.numpy()))
+        elif row.outlook is not None:
+            row.constraint.outlook = row.outlook
+            self._forced.note_of(row)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from llguidance import LLMatcher
 
 from cluster.errors import GrammarFailed, SplitserveError
@@ -32,17 +33,14 @@ if TYPE_CHECKING:
     from engine.sampling.grammars.compiled_grammar import CompiledGrammar
 
 
-class GrammarOutlook:
+class GrammarOutlook(msgspec.Struct, eq=False):
     """What may come after so many tokens of an answer."""
 
-    __slots__ = ("forced", "masks", "num_known")
-
-    def __init__(self, num_known: int, forced: Sequence[int], masks: Sequence[TokenMask]) -> None:
-        """`masks`: of the next token, and behind each of `forced` that does not end the answer; all
-        but the last of them have one bit."""
-        self.num_known = num_known
-        self.forced = forced
-        self.masks = masks
+    num_known: int
+    forced: Sequence[int]
+    masks: Sequence[TokenMask]
+    """Of the next token, and behind each of `forced` that does not end the answer; all but the last
+    of them have one bit."""
 
     def reaches(self, num_known: int) -> bool:
         """Whether the mask after so many tokens is among them."""
@@ -93,7 +91,7 @@ class Constraint:
         self._is_own = False
         """The matcher is of a compile that no other answer has."""
         self._share: OwnShare | None = None
-        """Of such a compile, or of an heir."""
+        """Of such a compile, or of an heir; None: others have it as well."""
         self._num_replayed = 0
         """Tokens that the compile was fed with at its beginning, without masks."""
         self._was_walked = False
@@ -160,15 +158,13 @@ class Constraint:
             self.matcher, self._share = heir.join(num_replayed)
             return
         self._is_own, self._share = True, self.grammar.take_share(num_replayed)
-        self._check_share()
+        self._check_share(self._share)
         if self.error is None:
             self.matcher = self.grammar.anew()
 
-    def _check_share(self) -> None:
-        if self.grammar is None or self._share is None:
-            return  # others have it as well
-        self._share.num_tokens = max(0, self.num_known - self._num_replayed)
-        if self.grammar.is_too_large(self._share):
+    def _check_share(self, share: OwnShare) -> None:
+        share.num_tokens = max(0, self.num_known - self._num_replayed)
+        if self.grammar is not None and self.grammar.is_too_large(share):
             self.fail(
                 f"answers that take so many states of their grammars' lexers have at most "
                 f"{MAX_OWN_BYTES >> 20} MiB together here, of which this one took most; allow "
@@ -189,7 +185,8 @@ class Constraint:
         self.num_known += len(new)
         if not self._is_own and self.grammar is not None:
             self.grammar.num_followed += len(new)
-        self._check_share()
+        if self._share is not None:
+            self._check_share(self._share)
         if len(new) == 1 and not self._ahead:  # as nearly always
             if not self.matcher.consume_token(new.pop()):
                 self.check()

@@ -28,7 +28,7 @@ from llguidance import LLExecutor
 
 from cluster.deadline import Clock
 from cluster.models.text.grammars import MASK_BUDGET_S
-from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.constraint import Constraint, GrammarOutlook
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
@@ -133,6 +133,7 @@ class MaskMaker:
                 if row.most_forced:
                     self._force(row)
         constraint.check()
+        _look_at(row)
 
     def _fill_one(self, row: MaskedRow) -> None:
         mask = row.constraint.next_mask(self._num_words)
@@ -156,6 +157,7 @@ class MaskMaker:
                     self._force(row)
         for row in rows:
             row.constraint.check()
+            _look_at(row)
 
     def _fill_each(self, rows: list[MaskedRow]) -> None:
         bits = torch.empty((len(rows), self._num_words), dtype=torch.int32)
@@ -211,6 +213,7 @@ class MaskMaker:
         if not constraint.is_spent:
             constraint.spent_s += took_s
             self._judge(constraint, took_s)
+        _look_at(row)
         self._meter.note_masks(1, took_s)
         return took_s
 
@@ -276,6 +279,19 @@ def _watch_all_like(slow: list[MaskedRow], behind: list[MaskedRow]) -> None:
             row.constraint.is_watched = True
     for row in slow:
         row.constraint.is_watched = True
+
+
+def _look_at(row: MaskedRow) -> None:
+    """What the engine is told of a row without a draft, where nothing went wrong: the mask is in
+    this core's caches still."""
+    constraint = row.constraint
+    if row.draft or not row.masks or constraint.error is not None or constraint.is_spent:
+        return
+    row.outlook = GrammarOutlook(constraint.num_known, row.forced, row.masks)
+    if row.most_forced:
+        row.is_forced = bool(row.forced)
+    elif row.is_sample:
+        row.is_forced = only_token(row.masks[0].words.numpy()) is not None
 
 
 def only_token(mask: npt.NDArray[np.int32]) -> int | None:

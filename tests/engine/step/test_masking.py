@@ -462,7 +462,7 @@ def test_a_mask_that_stands_for_several_counts_as_they_would() -> None:
     for _ in range(400):
         each.note(is_forced=False)
         if sampled.is_sampled():
-            sampled.note_sampled(None)
+            sampled.note(is_forced=False, num_masks=ForcedShare.SAMPLED_EACH)
             num_sampled += 1
     assert sampled.value == pytest.approx(each.value) and 0.0 < each.value < 0.02
     assert num_sampled == 400 // ForcedShare.SAMPLED_EACH
