@@ -34,6 +34,8 @@ from kernels.token_mask import TokenMask
 
 _LOG = structlog.get_logger()
 _NOBODY: frozenset[Sequence] = frozenset()
+_DECODING = SequenceState.DECODING
+"""A global's look-up: an enumeration's takes 0.1 us, for every row of a step."""
 
 
 class Masking:
@@ -90,7 +92,7 @@ class Masking:
         going = [
             (request, sequence)
             for request, sequence in self._table.running()
-            if sequence.life.state is SequenceState.DECODING and request.grammar is not None
+            if sequence.life.state is _DECODING and request.grammar is not None
         ]
         self._look(going)
         self._looked_at = {sequence for _, sequence in going}
@@ -204,7 +206,7 @@ class Masking:
             if row.constraint.is_watched:
                 self._missed.add(sequence)  # no step waits for it
         first = fresh[0][1].life.state
-        if self._looks_for_forced and not forces and first is SequenceState.DECODING:
+        if self._looks_for_forced and not forces and first is _DECODING:
             rows[0].is_sample = self._forced.is_sampled()
         self._begin(rows)
 
