@@ -186,5 +186,5 @@ def _at_grammars_end(sequences: list[Sequence]) -> set[str]:
     return {
         sequence.request_id
         for sequence in sequences
-        if sequence.constraint is not None and sequence.constraint.error is not None
+        if sequence.constraint is not None and sequence.constraint.failure is not None
     }

@@ -37,7 +37,7 @@ def outlook_for_drafts(sequence: Sequence) -> GrammarOutlook | None:
     outlook = constraint.outlook
     if constraint.late_at == known:
         return None  # else a sequence whose walks are always late would never go on
-    if constraint.error is not None or outlook is None or not outlook.reaches(known):
+    if constraint.failure is not None or outlook is None or not outlook.reaches(known):
         return None
     return outlook
 

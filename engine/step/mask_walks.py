@@ -19,7 +19,7 @@ def walk_of(span: Span, ends: Container[int]) -> MaskedRow | None:
     """Over what of its draft is behind the masks that are known; None: nothing is. `ends`: tokens
     that end an answer."""
     constraint = span.sequence.constraint
-    if constraint is None or constraint.outlook is None or constraint.error is not None:
+    if constraint is None or constraint.outlook is None or constraint.failure is not None:
         return None
     num_forced = len(constraint.outlook.forced_at(span.sequence.num_generated))
     rest = list(takewhile(lambda token_id: token_id not in ends, span.draft[num_forced:]))
@@ -33,7 +33,7 @@ def walk_has_failed(sequence: Sequence, row: MaskedRow) -> bool:
     constraint = sequence.constraint
     if row.job is None or not row.job.done() or constraint is None:
         return False
-    if row.job.exception() is None and constraint.error is None:
+    if row.job.exception() is None and constraint.failure is None:
         return not row.is_whole
     _LOG.warning("a draft could not be walked in its grammar", request_id=sequence.request_id)
     sequence.constraint = Constraint.anew(constraint)

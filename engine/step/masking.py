@@ -23,10 +23,9 @@ from cluster.errors import GrammarFailed, InternalError
 from engine.sampling.grammars.masked_row import MaskedRow, any_done, open_jobs
 from engine.sampling.grammars.masks import MaskMaker
 from engine.step.batch.step_work import Span
-from engine.step.mask_rows import is_known, is_masked, row_of
+from engine.step.mask_rows import DECODING, is_known, is_masked, row_of
 from engine.step.mask_waits import ForcedShare, MaskPatience, MaskVigil, MaskWaits
 from engine.step.mask_walks import late_walks, walk_has_failed, walk_of
-from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable
@@ -34,8 +33,6 @@ from kernels.token_mask import TokenMask
 
 _LOG = structlog.get_logger()
 _NOBODY: frozenset[Sequence] = frozenset()
-_DECODING = SequenceState.DECODING
-"""A global's look-up: an enumeration's takes 0.1 us, for every row of a step."""
 
 
 class Masking:
@@ -82,9 +79,11 @@ class Masking:
             self._masks.close()
 
     def rest(self) -> bool:
-        """Of answers that are over it keeps what a thread still has: whether there is any."""
+        """Of answers that are over it keeps what a thread still has: whether there is any. Raises
+        EngineBroken for a mask that never ends."""
         self._keep({s: row for s, row in self._under_way.items() if not row.is_done})
         self._looked_at, self._drafted, self._begun = set(), {}, []
+        self._vigil.check(self._under_way.values())
         return bool(self._under_way)
 
     def look_ahead(self) -> None:
@@ -92,7 +91,7 @@ class Masking:
         going = [
             (request, sequence)
             for request, sequence in self._table.running()
-            if sequence.life.state is _DECODING and request.grammar is not None
+            if sequence.life.state is DECODING and request.grammar is not None
         ]
         self._look(going)
         self._looked_at = {sequence for _, sequence in going}
@@ -102,10 +101,9 @@ class Masking:
     def settle(self, step_s: float = 0.0) -> None:
         """Before a plan: takes what is there. `step_s`: of its step; 0: nobody knows."""
         self._patience.left_s = self.waits.most_s(step_s)
-        if self._looks_for_forced and self._under_way:
-            fresh = self._under_way.keys() - self._missed
-            if self._awaits_forced(len(fresh)):
-                self._patience.wait(self._jobs_of(fresh, watched=False), self.waits.plan_s)
+        fresh = self._under_way.keys() - self._missed
+        if self._awaits_forced(len(fresh)):
+            self._patience.wait(self._jobs_of(fresh, watched=False), self.waits.plan_s)
         self._collect()
 
     def sits_out(self, sequence: Sequence) -> bool:
@@ -156,8 +154,8 @@ class Masking:
         """
         constraint = sequence.constraint
         if constraint is not None:
-            if constraint.error is not None:  # not itself: it would keep the step that it came from
-                raise GrammarFailed(constraint.error.message)
+            if constraint.failure is not None:
+                raise GrammarFailed(constraint.failure)
             if (outlook := constraint.outlook) is not None:
                 masks, start = outlook.masks, sequence.num_generated - outlook.num_known
                 if 0 <= start < len(masks):
@@ -173,7 +171,8 @@ class Masking:
         """Broken promises, in words; empty is good."""
         found = [
             f"{s.request_id}/{s.choice} waits for a mask that nobody makes"
-            for s in self._missed - self._under_way.keys()
+            for s in self._missed | self._under_way.keys()
+            if (row := self._under_way.get(s)) is None or row.job is None
         ]
         for request in self._table if self._table.num_constrained else ():
             for s in request.sequences:
@@ -199,14 +198,13 @@ class Masking:
             return
         is_free = self._looks_for_forced and self.has_spare_cores
         forces = is_free or self._awaits_forced(len(fresh))
-        rows = list[MaskedRow]()
-        for request, sequence in fresh:
-            row = self._under_way[sequence] = row_of(request, sequence, is_drafted=forces)
-            rows.append(row)
+        rows = [row_of(request, sequence, is_drafted=forces) for request, sequence in fresh]
+        for (_, sequence), row in zip(fresh, rows, strict=True):
+            self._under_way[sequence] = row
             if row.constraint.is_watched:
                 self._missed.add(sequence)  # no step waits for it
         first = fresh[0][1].life.state
-        if self._looks_for_forced and not forces and first is _DECODING:
+        if self._looks_for_forced and not forces and first is DECODING:
             rows[0].is_sample = self._forced.is_sampled()
         self._begin(rows)
 
@@ -245,7 +243,7 @@ class Masking:
 
     def _collect(self) -> None:
         """What is done of those under way. Raises EngineBroken for a mask that never ends."""
-        if not self._under_way or self._has_all():
+        if not self._under_way or self._take_all():
             return
         if not any_done(self._under_way.values()):
             self._vigil.check(self._under_way.values())
@@ -267,17 +265,20 @@ class Masking:
                     self._missed.add(sequence)
             else:
                 self._missed.discard(sequence)
-                walk_has_failed(sequence, row) if row.draft else self._note(row, cause)
+                if not row.draft:
+                    self._note(row, cause)
+                else:
+                    walk_has_failed(sequence, row)
         self._under_way = under_way
         self._vigil.check(under_way.values())
         self._begin(again)
 
-    def _has_all(self) -> bool:
-        """As nearly always: nobody is late, one job has made all masks, and nothing went wrong. It
-        takes them then."""
+    def _take_all(self) -> bool:
+        """What is under way, if, as nearly always, nobody is late, one job has made all masks, and
+        nothing went wrong. Returns whether that is so."""
         rows = self._under_way.values()
         job = next(iter(rows)).job
-        if self._missed or job is None or not job.done():
+        if self._missed or job is None or not job.done() or job.exception() is not None:
             return False
         if any(row.outlook is None or row.job is not job for row in rows):
             return False

@@ -81,19 +81,24 @@ def _compile_all(
         compiling = [pool.submit(compile_one, source) for source in ordered]
         try:
             _tell_how_many(compiling, report)
-        finally:  # after the first that fails, none is begun
+        finally:
             pool.shutdown(cancel_futures=True)
         return [each.result() for each in compiling]
 
 
 def _tell_how_many(compiling: Sequence[Future[Path]], report: Report) -> None:
-    """Until all are made. Raises what one of them raises."""
-    left = set(compiling)
+    """Until none is under way; after the first that fails none is begun. Raises what that raised,
+    once the others are done: nobody takes that time for silence."""
+    left, failure = set(compiling), None
     while left:
         done, left = wait(left, _REPORT_S, FIRST_COMPLETED)
         for each in done:
-            each.result()
+            failure = failure or (None if each.cancelled() else each.exception())
+        if failure is not None:
+            left = {each for each in left if not each.cancel()}
         report(1 - len(left) / len(compiling))
+    if failure is not None:
+        raise failure
 
 
 def _link(compiler: str, flags: Sequence[str], objects: Sequence[Path], target: Path) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from llguidance import LLMatcher
 
-from cluster.errors import GrammarFailed, SplitserveError
+from cluster.errors import SplitserveError
 from cluster.models.text.grammars import failure_in_words
 from engine.sampling.grammars.own_compiles import MAX_OWN_BYTES, OwnShare
 from kernels.token_mask import TokenMask
@@ -67,7 +67,7 @@ class Constraint:
         "_share",
         "_spare_mask",
         "_was_walked",
-        "error",
+        "failure",
         "grammar",
         "is_spent",
         "is_watched",
@@ -117,7 +117,7 @@ class Constraint:
         """Of a core, on masks that were timed."""
         self.replayed_s = 0.0
         """Of a core, on tokens that were fed once more."""
-        self.error: GrammarFailed | None = None
+        self.failure: str | None = None
         """Why it cannot go on; it stays."""
 
     @classmethod
@@ -159,7 +159,7 @@ class Constraint:
             return
         self._is_own, self._share = True, self.grammar.take_share(num_replayed)
         self._check_share(self._share)
-        if self.error is None:
+        if self.failure is None:
             self.matcher = self.grammar.anew()
 
     def _check_share(self, share: OwnShare) -> None:
@@ -179,7 +179,7 @@ class Constraint:
     def catch_up(self, new: list[int]) -> None:
         """Tells it the answer's next tokens, and empties the list; the matcher is where they end
         then. What was fed already is not fed again."""
-        if self.error is not None:
+        if self.failure is not None:
             return
         self._known += new
         self.num_known += len(new)
@@ -221,7 +221,7 @@ class Constraint:
 
     def check(self) -> None:
         """After a call that may have failed."""
-        if self.error is not None or self.is_spent or not self.matcher.is_error():
+        if self.failure is not None or self.is_spent or not self.matcher.is_error():
             return
         grammar, cause = self.grammar, self.matcher.get_error()
         is_alone = grammar is None or self._is_own or grammar.is_of_one
@@ -235,8 +235,8 @@ class Constraint:
 
     def fail(self, message: str) -> None:
         """It does not go on."""
-        if self.error is None:
-            self.error = GrammarFailed(message)
+        if self.failure is None:
+            self.failure = message
         self._share = None
 
     def _spend(self) -> None:

@@ -12,8 +12,8 @@ from kernels.token_mask import TokenMask
 
 
 class MaskedRow(msgspec.Struct, eq=False):
-    """Asked by the engine's thread; found by the maker's, until `job` is done. A Struct, as those
-    of a step are made between two forward passes, and it is made in half the time."""
+    """Asked by the engine's thread; found by the maker's, until `job` is done. A Struct, as each
+    row of a step is one, made between two forward passes: 0.16 us, of a class with slots 0.34."""
 
     constraint: Constraint
     new: list[int]
@@ -32,7 +32,7 @@ class MaskedRow(msgspec.Struct, eq=False):
     outlook: GrammarOutlook | None = None
     """Of one without a draft, where nothing went wrong."""
     is_forced: bool | None = None
-    """Whether the next token is; None: nobody was to look."""
+    """Whether one token alone may come next; None: nobody has looked."""
     job: Future[float] | None = None
     """Ends with the seconds that it took, for all rows of it."""
 
@@ -46,7 +46,7 @@ class MaskedRow(msgspec.Struct, eq=False):
         """Once done: others of its job took long, and this one was not looked at; or what it
         follows is to begin again first, or is not where its tokens end yet."""
         constraint = self.constraint
-        return constraint.is_spent or (not self.masks and constraint.error is None)
+        return constraint.is_spent or (not self.masks and constraint.failure is None)
 
     @property
     def is_whole(self) -> bool:

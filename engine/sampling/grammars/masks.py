@@ -124,16 +124,16 @@ class MaskMaker:
     def _make_one(self, row: MaskedRow) -> None:
         constraint = row.constraint
         if row.draft:
-            if constraint.error is None:
+            if constraint.failure is None:
                 self._fill_drafted([row])
         else:
             constraint.catch_up(row.new)
-            if constraint.error is None:
+            if constraint.failure is None:
                 self._fill_one(row)
                 if row.most_forced:
                     self._force(row)
         constraint.check()
-        _look_at(row)
+        _conclude(row)
 
     def _fill_one(self, row: MaskedRow) -> None:
         mask = row.constraint.next_mask(self._num_words)
@@ -147,7 +147,7 @@ class MaskMaker:
         for row in rows:
             if not row.draft:
                 row.constraint.catch_up(row.new)
-        sound = [row for row in rows if row.constraint.error is None]
+        sound = [row for row in rows if row.constraint.failure is None]
         if drafted := [row for row in sound if row.draft]:
             self._fill_drafted(drafted)
         if others := [row for row in sound if not row.draft]:
@@ -157,7 +157,7 @@ class MaskMaker:
                     self._force(row)
         for row in rows:
             row.constraint.check()
-            _look_at(row)
+            _conclude(row)
 
     def _fill_each(self, rows: list[MaskedRow]) -> None:
         bits = torch.empty((len(rows), self._num_words), dtype=torch.int32)
@@ -188,6 +188,7 @@ class MaskMaker:
         row.forced, row.masks = forced, (masks := [mask])
         while len(forced) < row.most_forced:
             token = only_token(mask.words.numpy())
+            row.is_forced = bool(forced) or token is not None
             if token is None:
                 return
             forced.append(token)
@@ -206,14 +207,14 @@ class MaskMaker:
             return 0.0
         began_s = self._row_clock()
         constraint.catch_up(row.new)
-        if constraint.error is None:
+        if constraint.failure is None:
             self._fill_one(row)
             constraint.check()
         took_s = self._row_clock() - began_s
         if not constraint.is_spent:
             constraint.spent_s += took_s
             self._judge(constraint, took_s)
-        _look_at(row)
+        _conclude(row)
         self._meter.note_masks(1, took_s)
         return took_s
 
@@ -223,7 +224,7 @@ class MaskMaker:
         row.masks = row.forced = ()
         if constraint.is_spent:
             row.new[:0] = constraint.begin_again(len(row.new))
-        while len(row.new) > 1 and constraint.error is None and not constraint.is_spent:
+        while len(row.new) > 1 and constraint.failure is None and not constraint.is_spent:
             if self._row_clock() - began_s > REPLAY_PART_S:
                 break
             part = row.new[: min(_REPLAYED_TOGETHER, len(row.new) - 1)]
@@ -231,7 +232,7 @@ class MaskMaker:
             constraint.catch_up(part)
         constraint.replayed_s += self._row_clock() - began_s
         self._judge_replay(constraint)
-        return len(row.new) <= 1 and constraint.error is None and not constraint.is_spent
+        return len(row.new) <= 1 and constraint.failure is None and not constraint.is_spent
 
     def _judge(self, constraint: Constraint, took_s: float) -> None:
         constraint.is_watched = took_s > DEAR_S
@@ -281,17 +282,14 @@ def _watch_all_like(slow: list[MaskedRow], behind: list[MaskedRow]) -> None:
         row.constraint.is_watched = True
 
 
-def _look_at(row: MaskedRow) -> None:
-    """What the engine is told of a row without a draft, where nothing went wrong: the mask is in
-    this core's caches still."""
+def _conclude(row: MaskedRow) -> None:
+    """Tells the engine of a row without a draft, where nothing went wrong."""
     constraint = row.constraint
-    if row.draft or not row.masks or constraint.error is not None or constraint.is_spent:
+    if row.draft or not row.masks or constraint.failure is not None or constraint.is_spent:
         return
-    row.outlook = GrammarOutlook(constraint.num_known, row.forced, row.masks)
-    if row.most_forced:
-        row.is_forced = bool(row.forced)
-    elif row.is_sample:
+    if row.is_sample:
         row.is_forced = only_token(row.masks[0].words.numpy()) is not None
+    row.outlook = GrammarOutlook(constraint.num_known, row.forced, row.masks)
 
 
 def only_token(mask: npt.NDArray[np.int32]) -> int | None:

@@ -15,6 +15,8 @@ from msgspec import structs
 
 from engine.contract.commands import Cancel, GenerateRequest, Submit
 from engine.offline.queue import Completion, collect
+from engine.sampling.grammars.compiled_grammar import CompiledGrammar
+from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.masked_row import MaskedRow
 from engine.sampling.grammars.masks import NUM_WATCHERS
 from engine.step.engine import Engine
@@ -387,6 +389,43 @@ def test_masks_that_could_not_be_begun_are_begun_again(
     while not done["a"].ended:
         collect(engine.step(), done)
     assert done["a"].tokens == expected.tokens
+
+
+def test_who_cannot_be_followed_keeps_no_other_of_its_step_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both prompts end in one step."""
+    bodies = [body_of("person", "a", max_tokens=8), body_of("tree", "b", max_tokens=8)]
+    [expected, _], _ = answers(plain_engine(), bodies)
+    engine, follow = plain_engine(), Constraint.of
+
+    def fails_for_b(grammar: CompiledGrammar) -> Constraint:
+        request_b = engine.table.get("b")
+        if request_b is not None and grammar is request_b.grammar:
+            raise MemoryError("no room for its copy")
+        return follow(grammar)
+
+    monkeypatch.setattr(Constraint, "of", fails_for_b)
+    [found, other], _ = answers(engine, bodies)
+    assert found.tokens == expected.tokens
+    assert other.ended is not None and other.ended.error_code == "internal_error"
+    engine.step()
+    assert not engine.masking._under_way and not engine.masking.is_busy
+
+
+def test_of_a_job_that_nobody_asks_for_any_more_nothing_is_kept() -> None:
+    """Where it fails, its frames have all rows of it."""
+    engine = plain_engine()
+    engine.apply(Submit(body_of("person", "a")))
+    masks = late_masks(engine, lambda row: True)
+    while not engine.masking._vigil._begun_s:
+        engine.step()
+    engine.apply(Cancel("a"))
+    engine.step()
+    masks.arrive()
+    while engine.masking._under_way:
+        engine.step()
+    assert not engine.masking._vigil._begun_s
 
 
 def test_no_thread_of_masks_is_begun_in_the_middle_of_steps(

@@ -158,3 +158,27 @@ def test_how_far_it_is_is_told_while_one_file_takes_long(
 
     build(str(compiler), FLAGS, sources, tmp_path / "made" / "library.so", note)
     assert told == sorted(told) and told.count(0.5) >= 3 and told[-1] == 1.0
+
+
+def test_how_far_it_is_is_told_after_a_failure_until_the_others_are_done(
+    compiler: Path, sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler that is under way is waited for."""
+    monkeypatch.setattr("kernels.cpu.native_build._REPORT_S", 0.01)
+    monkeypatch.setattr(TEAM, "num_threads", 2)
+    begun, failed, go_on = (tmp_path / name for name in ("begun", "failed", "go-on"))
+    waits = f"touch {begun}; until test -e {go_on}; do sleep 0.01; done"
+    fails = f"until test -e {begun}; do sleep 0.01; done; touch {failed}; exit 1"
+    cases = f"case $* in *one.cpp*) {waits};; *two.cpp*) {fails};; esac"
+    compiler.write_text(compiler.read_text().replace("exec", f"{cases}\nexec"))
+    told_since = list[float]()
+
+    def note(done: float) -> None:
+        if failed.exists():
+            told_since.append(done)
+        if len(told_since) == 5:
+            go_on.touch()
+
+    with pytest.raises(BuildFailed):
+        build(str(compiler), FLAGS, sources, tmp_path / "made" / "library.so", note)
+    assert len(told_since) >= 5

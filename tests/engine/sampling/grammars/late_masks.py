@@ -47,14 +47,17 @@ class LateMasks(MaskMaker):
         return len(self._late)
 
     def begin(self, rows: Sequence[MaskedRow]) -> None:
-        """See MaskMaker."""
+        """See MaskMaker. Rows of one job that are late have one, too."""
         super().begin(rows)
+        jobs = dict[Future[float], Future[float]]()
         for row in rows:
             if row.job is not None and self._is_late(row):
-                took_s, row.job = row.job.result(), Future()
-                if not self.are_in_line:
-                    row.job.set_running_or_notify_cancel()
-                self._late.append((row.job, took_s))
+                if row.job not in jobs:
+                    late = jobs[row.job] = Future()
+                    if not self.are_in_line:
+                        late.set_running_or_notify_cancel()
+                    self._late.append((late, row.job.result()))
+                row.job = jobs[row.job]
 
     def arrive(self, num: int | None = None) -> None:
         """So many that are late, the first first; None: all."""

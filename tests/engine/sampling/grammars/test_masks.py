@@ -135,7 +135,7 @@ def test_every_row_of_a_draft_has_the_mask_of_the_tokens_before_it() -> None:
     for each, [first, *_] in zip(drafted, found, strict=True):
         [[again]] = made(maker, [row(each, answer[:2])])
         assert torch.equal(again.words, first.words)
-        assert each.error is None
+        assert each.failure is None
 
 
 def test_a_guess_that_the_grammar_does_not_allow_spoils_no_mask_up_to_it() -> None:
@@ -150,7 +150,7 @@ def test_a_guess_that_the_grammar_does_not_allow_spoils_no_mask_up_to_it() -> No
         assert torch.equal(found[length - 2].words, alone.words)
     assert wrong[0] not in allowed(found[1])
     [[after]] = made(maker, [row(follows, answer[:3])])
-    assert torch.equal(after.words, found[1].words) and follows.error is None
+    assert torch.equal(after.words, found[1].words) and follows.failure is None
 
 
 def test_tokens_are_forced_while_a_mask_has_one_bit_and_are_what_masks_allow() -> None:
@@ -170,6 +170,25 @@ def test_tokens_are_forced_while_a_mask_has_one_bit_and_are_what_masks_allow() -
     assert follows.num_fed == walker.num_fed
 
 
+def test_whether_a_token_is_forced_is_told_where_somebody_looked() -> None:
+    """Watchers look for none: a dear answer says nothing of others'."""
+    compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
+    for is_watched, asked, told in [
+        (False, {"most_forced": 4}, True),
+        (False, {"is_sample": True}, True),
+        (False, {}, None),
+        (True, {"most_forced": 4}, None),
+    ]:
+        follows = constraint(compiler, YES)
+        follows.is_watched = is_watched
+        asks = row(follows, [], **asked)
+        made(maker, [asks])
+        assert asks.is_forced is told and asks.outlook is not None
+    open_ended = row(constraint(compiler, PERSON), [], most_forced=4)
+    made(maker, [open_ended])
+    assert open_ended.is_forced is bool(open_ended.forced)
+
+
 def test_what_was_fed_ahead_is_taken_back_where_other_tokens_come() -> None:
     compiler, maker = GrammarCompiler(grammar_tokenizer), masks()
     follows = constraint(compiler, PERSON)
@@ -179,7 +198,7 @@ def test_what_was_fed_ahead_is_taken_back_where_other_tokens_come() -> None:
         follows.feed_ahead(token_id)
     [[mask]] = made(maker, [row(follows, answer[:3])])
     [[alone]] = made(maker, [row(constraint(compiler, PERSON), answer[:3])])
-    assert torch.equal(mask.words, alone.words) and follows.error is None
+    assert torch.equal(mask.words, alone.words) and follows.failure is None
 
 
 def test_an_end_of_the_answer_is_forced_and_not_fed() -> None:
@@ -246,7 +265,7 @@ def test_a_slow_row_of_a_job_ends_alone() -> None:
         made(maker, [row(each, [])])
     assert [each.is_watched for each in follow] == [False, True]
     assert follow[0].error is None
-    assert follow[1].error is not None and "took 70 ms of a core" in follow[1].error.message
+    assert follow[1].failure is not None and "took 70 ms of a core" in follow[1].failure
 
 
 def test_answers_of_a_grammar_that_was_dear_are_watched_from_their_first_mask_on() -> None:
@@ -265,11 +284,11 @@ def test_an_answer_whose_masks_are_dear_one_after_another_ends() -> None:
     maker = masks(clock=ScriptedClock(0, 0.2), row_clock=ScriptedClock(*[0, 0.045] * 30))
     follows = constraint(compiler, YES)
     num_masks = 0
-    while follows.error is None:
+    while follows.failure is None:
         made(maker, [row(follows, [])])
         num_masks += 1
     assert num_masks == 24  # one that is not timed, and a second of 45 ms each
-    assert "s of a core; allowed: 1.0" in follows.error.message
+    assert "s of a core; allowed: 1.0" in follows.failure
 
 
 def test_what_is_told_once_more_is_no_mask_and_is_told_in_parts() -> None:
@@ -284,7 +303,7 @@ def test_what_is_told_once_more_is_no_mask_and_is_told_in_parts() -> None:
     assert again.is_handed_back and follows.num_known == 16
     made(maker, [again])
     assert not again.is_handed_back and follows.num_known == len(known)
-    assert follows.error is None and follows.spent_s == 0.0 and not follows.is_watched
+    assert follows.failure is None and follows.spent_s == 0.0 and not follows.is_watched
     beside = constraint(compiler, choice_grammar([LONG], param="c"))
     [[expected]] = made(masks(), [row(beside, list(known))])
     assert torch.equal(again.masks[0].words, expected.words)
@@ -296,8 +315,8 @@ def test_what_takes_too_long_to_be_told_once_more_ends() -> None:
     follows = constraint(compiler, choice_grammar([LONG], param="c"))
     follows.is_watched = True
     made(maker, [row(follows, list(known))])
-    assert follows.error is not None
-    assert "8 tokens once more took 2.0 s of a core; allowed: 1.0" in follows.error.message
+    assert follows.failure is not None
+    assert "8 tokens once more took 2.0 s of a core; allowed: 1.0" in follows.failure
 
 
 def test_a_busy_machine_ends_nobody() -> None:
@@ -306,7 +325,7 @@ def test_a_busy_machine_ends_nobody() -> None:
     follows = constraint(compiler, YES)
     for _ in range(4):
         made(maker, [row(follows, [])])
-    assert follows.error is None
+    assert follows.failure is None
 
 
 class AskedJob(Future[float]):

@@ -120,7 +120,7 @@ def test_who_asks_for_a_spent_grammar_gets_another_compile() -> None:
     first = ready(compiler, WORDS)
     first.is_dear = True
     follows = spoiled(Constraint.of(first))
-    assert first.is_spent and follows.is_spent and follows.error is None
+    assert first.is_spent and follows.is_spent and follows.failure is None
     assert Constraint.of(first).is_spent, "who has waited with it does not begin with it"
     again = ready(compiler, WORDS)
     assert again is not first and not again.is_lost and again.is_dear
@@ -138,7 +138,7 @@ def test_an_answer_of_a_spent_compile_goes_on_where_it_was() -> None:
     while not row.masks or row.is_handed_back:
         made(maker, row)
     assert row.masks[0].words.equal(expected.words) and follows.num_known == len(known)
-    assert follows.may_draft and follows.error is None
+    assert follows.may_draft and follows.failure is None
 
 
 def test_what_fails_with_a_compile_that_no_other_has_followed_ends() -> None:
@@ -147,7 +147,7 @@ def test_what_fails_with_a_compile_that_no_other_has_followed_ends() -> None:
     follows.begin_again()
     assert not follows.is_spent
     spoiled(follows)
-    assert follows.error is not None and not follows.is_spent
+    assert follows.failure is not None and not follows.is_spent
 
 
 def test_answers_that_begin_again_share_a_compile_and_have_their_own_when_that_is_spent() -> None:
@@ -175,15 +175,15 @@ def test_compiles_of_single_answers_have_a_bound_of_memory_past_which_the_larges
         follows.begin_again()
     for follows in some:
         spoiled(follows).begin_again()
-    assert not any(follows.error for follows in some)
+    assert not any(follows.failure for follows in some)
     small, large = some[:3], some[3]
     assert large._share is not None
     large._share._base_bytes += 4 << 20
     for follows in small:
         follows.catch_up(text[:1])
-        assert follows.error is None
+        assert follows.failure is None
     large.catch_up(text[:1])
-    assert large.error is not None and "of which this one took most" in large.error.message
+    assert large.failure is not None and "of which this one took most" in large.failure
     small[0].catch_up(text[1:2])
     assert small[0].error is None and 0 < compiler.own.num_bytes < 4 << 20
     some.clear()
@@ -238,8 +238,8 @@ def test_heirs_that_single_answers_have_are_in_the_same_bound() -> None:
     large._share._base_bytes += 4 << 20
     for follows in [*small, large]:
         follows.catch_up(text[:1])
-    assert not any(follows.error for follows in small)
-    assert large.error is not None and "of which this one took most" in large.error.message
+    assert not any(follows.failure for follows in small)
+    assert large.failure is not None and "of which this one took most" in large.failure
     assert 0 < compiler.own.num_bytes < 4 << 20
 
 
@@ -284,7 +284,7 @@ def test_an_heir_that_could_not_be_compiled_is_nobodys_failure(
     for follows in some:
         follows.begin_again()
         follows.catch_up(text[:1])
-    assert not lacks and not any(follows.error or follows.is_spent for follows in some)
+    assert not lacks and not any(follows.failure or follows.is_spent for follows in some)
 
 
 def test_answers_that_spend_a_compile_at_the_same_place_go_on_with_a_common_one() -> None:
@@ -303,7 +303,7 @@ def test_answers_that_spend_a_compile_at_the_same_place_go_on_with_a_common_one(
             llguidance.numpy.fill_next_token_bitmask(follows.matcher, bits)
             follows.catch_up([token])
     assert len({follows.grammar for follows in some}) == 1
-    assert not any(follows.error or follows.is_spent for follows in some)
+    assert not any(follows.failure or follows.is_spent for follows in some)
     assert not compiler.own.num_bytes
 
 
@@ -313,10 +313,10 @@ def test_states_that_a_draft_has_taken_end_no_answer() -> None:
     follows.begin_again()
     follows.note_walk()
     spoiled(follows)
-    assert follows.is_spent and follows.error is None and not follows.may_draft
+    assert follows.is_spent and follows.failure is None and not follows.may_draft
     follows.begin_again()
     spoiled(follows)
-    assert follows.error is not None
+    assert follows.failure is not None
 
 
 def test_a_compile_that_many_tokens_have_followed_is_replaced_and_nobody_waits() -> None:
