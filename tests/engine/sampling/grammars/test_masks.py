@@ -264,7 +264,7 @@ def test_a_slow_row_of_a_job_ends_alone() -> None:
     for each in follow:
         made(maker, [row(each, [])])
     assert [each.is_watched for each in follow] == [False, True]
-    assert follow[0].error is None
+    assert follow[0].failure is None
     assert follow[1].failure is not None and "took 70 ms of a core" in follow[1].failure
 
 
@@ -274,7 +274,7 @@ def test_answers_of_a_grammar_that_was_dear_are_watched_from_their_first_mask_on
     first = constraint(compiler, YES)
     for _ in range(2):
         made(maker, [row(first, [])])
-    assert first.is_watched and first.error is None
+    assert first.is_watched and first.failure is None
     assert constraint(compiler, YES).is_watched
     assert not constraint(compiler, NO).is_watched
 

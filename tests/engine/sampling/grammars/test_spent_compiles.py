@@ -159,11 +159,11 @@ def test_answers_that_begin_again_share_a_compile_and_have_their_own_when_that_i
     assert compiler.meter.num_compiled == 2 and not compiler.own.num_bytes
     assert len({follows.grammar for follows in some}) == 1 and some[0].grammar is not first
     spoiled(some[0])
-    assert some[0].is_spent and some[0].error is None
+    assert some[0].is_spent and some[0].failure is None
     some[0].begin_again()
     spoiled(some[1]).begin_again()
     assert compiler.meter.num_compiled == 4
-    assert spoiled(some[0]).error is not None
+    assert spoiled(some[0]).failure is not None
 
 
 def test_compiles_of_single_answers_have_a_bound_of_memory_past_which_the_largest_ends() -> None:
@@ -185,7 +185,7 @@ def test_compiles_of_single_answers_have_a_bound_of_memory_past_which_the_larges
     large.catch_up(text[:1])
     assert large.failure is not None and "of which this one took most" in large.failure
     small[0].catch_up(text[1:2])
-    assert small[0].error is None and 0 < compiler.own.num_bytes < 4 << 20
+    assert small[0].failure is None and 0 < compiler.own.num_bytes < 4 << 20
     some.clear()
     small.clear()
     del follows, large
@@ -201,7 +201,7 @@ def test_an_heir_that_one_answer_alone_follows_is_its_own_until_another_joins() 
     other.begin_again()
     assert not compiler.own.num_bytes and one.grammar is other.grammar
     spoiled(one)
-    assert one.is_spent and one.error is None, "another has followed it as well"
+    assert one.is_spent and one.failure is None, "another has followed it as well"
 
 
 @pytest.mark.parametrize("which", ["the first", "a later one"])
