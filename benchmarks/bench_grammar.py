@@ -2,9 +2,11 @@
 
     python -m benchmarks.bench_grammar [--threads 2] [--rounds 9] [--streams 16] [--json PATH]
 
-Engines without a server, SmolLM2, greedy: one that guesses nothing, and one that does, for free
-answers and for those in a grammar, where it drafts what is forced as well. Streams with and without
-a grammar take turns; both make as many tokens. A mask's time is of one row alone, token by token of
+Engines without a server, SmolLM2, greedy: such as guess nothing, and such as do, for free answers
+and for those in a grammar, where they draft what is forced as well. Streams with and without a
+grammar have an engine each and take turns of TURN_STEPS steps, so that a machine whose speed
+changes is as fast for both; the first step of a turn, beside which masks of the turn before may be
+made, is not counted. Both make as many tokens. A mask's time is of one row alone, token by token of
 a greedy answer, each the median of five.
 """
 
@@ -24,8 +26,8 @@ from cluster.models.cache.store import ModelStore
 from cluster.models.text.grammars import load_grammar_tokenizer
 from cluster.models.text.tokenizer import load_tokenizer
 from cluster.sampling import SamplingParams
-from engine.contract.commands import GenerateRequest
-from engine.offline.queue import generate
+from engine.contract.commands import GenerateRequest, Submit
+from engine.offline.queue import Completion, collect, generate
 from engine.offline.replica import OfflineSetup, load_offline
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
@@ -35,6 +37,7 @@ from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.engine import Engine
 
 NEW_TOKENS = 96
+TURN_STEPS = 12
 PROMPT = "<|im_start|>user\nOrders of customer {} as JSON.<|im_end|>\n<|im_start|>assistant\n"
 LINE: dict[str, Any] = {
     "type": "object",
@@ -81,13 +84,51 @@ def bodies(prompts: list[list[int]], grammar: Grammar | None) -> list[GenerateRe
     ]
 
 
-def decode_s(engine: Engine, prompts: list[list[int]], grammar: Grammar | None) -> float:
-    """Of all tokens; the prompts, which are short and the same, are among it."""
-    began_s = time.perf_counter()
-    done = generate(engine, bodies(prompts, grammar))
-    took_s = time.perf_counter() - began_s
-    assert all(len(completion.token_ids()) == NEW_TOKENS for completion in done)
-    return took_s
+class Streams:
+    """Sixteen or so answers of one engine, which go on when they are told."""
+
+    def __init__(self, engine: Engine, prompts: list[list[int]], grammar: Grammar | None) -> None:
+        """Until each has its first token."""
+        self._engine = engine
+        asked = bodies(prompts, grammar)
+        self._answers = {body.request_id: Completion() for body in asked}
+        for body in asked:
+            engine.apply(Submit(body))
+        while any(not answer.tokens for answer in self._answers.values()):
+            self._step()
+        self.took_s, self.num_tokens = 0.0, 0
+        """Of all steps that count, and what they gave."""
+
+    @property
+    def are_over(self) -> bool:
+        """Every answer has ended."""
+        return all(answer.ended is not None for answer in self._answers.values())
+
+    def take_turn(self) -> None:
+        """TURN_STEPS steps, or as many as are left."""
+        for number in range(TURN_STEPS):
+            if self.are_over:
+                return
+            began_s = time.perf_counter()
+            num_tokens = self._step()
+            if number:
+                self.took_s += time.perf_counter() - began_s
+                self.num_tokens += num_tokens
+
+    def _step(self) -> int:
+        frame = self._engine.step()
+        collect(frame, self._answers)
+        return len(frame.tokens)
+
+
+def ms_per_token(free: Engine, bound: Engine, prompts: list[list[int]]) -> tuple[float, float]:
+    """Of each stream, without a grammar and with one."""
+    sides = [Streams(free, prompts, None), Streams(bound, prompts, GRAMMAR)]
+    while not all(side.are_over for side in sides):
+        for side in sides:
+            side.take_turn()
+    one, other = (1e3 * len(prompts) * side.took_s / side.num_tokens for side in sides)
+    return one, other
 
 
 def mask_us(compiler: GrammarCompiler, vocab_size: int, answer: list[int]) -> list[float]:
@@ -115,31 +156,31 @@ def main() -> int:
     args = parser.parse_args()
     card = ModelStore().resolve("smollm2")
     setup = OfflineSetup(num_threads=args.threads)
-    replica = load_offline(setup)
     compiler = GrammarCompiler(lambda: load_grammar_tokenizer(card))
+    replicas = [load_offline(setup) for _ in range(2)]
     engines = {
-        way: Engine(replica, replace(setup.options, speculation=way), grammars=compiler)
+        way: [
+            Engine(replica, replace(setup.options, speculation=way), grammars=compiler)
+            for replica in replicas
+        ]
         for way in WAYS
     }
     tokenizer = load_tokenizer(card)
     prompts = [tokenizer.encode(PROMPT.format(i)) for i in range(args.streams)]
-    rows = [row for way in WAYS for row in steps_of(engines[way], WAYS[way], prompts, args.rounds)]
-    rows += masks_of(engines["off"], compiler, prompts[:1])
+    rows = [row for way in WAYS for row in steps_of(*engines[way], WAYS[way], prompts, args.rounds)]
+    rows += masks_of(engines["off"][1], compiler, prompts[:1])
     print_table(f"a grammar followed by {args.streams} streams", rows)
     write_json(args.json, "grammar", rows)
     return exit_code(rows)
 
 
-def steps_of(engine: Engine, way: str, prompts: list[list[int]], rounds: int) -> list[Row]:
+def steps_of(
+    free: Engine, bound: Engine, way: str, prompts: list[list[int]], rounds: int
+) -> list[Row]:
     """The first round is for warmth."""
-    per_token = 1e3 / NEW_TOKENS
-    plain, with_one = list[float](), list[float]()
-    for number in range(rounds + 1):
-        free_s, bound_s = decode_s(engine, prompts, None), decode_s(engine, prompts, GRAMMAR)
-        if number:
-            plain.append(free_s * per_token)
-            with_one.append(bound_s * per_token)
-    slower = [(b / a - 1) * 100 for a, b in zip(plain, with_one, strict=True)]
+    each = [ms_per_token(free, bound, prompts) for _ in range(rounds + 1)][1:]
+    plain, with_one = zip(*each, strict=True)
+    slower = [(b / a - 1) * 100 for a, b in each]
     return [
         median_row(f"a token of each stream, {way}", plain, "ms"),
         median_row(f"the same in a grammar, {way}", with_one, "ms"),

@@ -56,8 +56,8 @@ class LookupDrafter:
         if guesser is None:
             guesser = PacedGuesser(self._make(sequence.num_prompt, request.body.prediction))
             sequence.guesser = guesser
-        wait = self._longest_wait if request.grammar is None else 0
-        guess = guesser.guess(sequence.token_ids, most, self._least, longest_wait=wait)
+        looked_for = sequence.token_ids, most, self._least
+        guess = guesser.guess(*looked_for, longest_wait=self._longest_wait)
         if request.grammar is not None:
             guess = held_to_grammar(guess, sequence, most)
         if guess is None:
