@@ -16,7 +16,13 @@ import msgspec
 from router.grammar.in_order import OrderedTerm, in_order
 from router.grammar.json_schema import json_in_lark, target_of
 from router.grammar.lark_terms import Terms, quoted
-from router.grammar.limits import MAX_ALTERNATIVES, check_at_most, check_size, refuse
+from router.grammar.limits import (
+    MAX_ALTERNATIVES,
+    MAX_PROPERTIES,
+    check_at_most,
+    check_size,
+    refuse,
+)
 from router.grammar.schema_budget import SchemaBudget
 from router.grammar.separate_values import DEFS, WORDS
 from router.tools.family_words import ESCAPE
@@ -164,13 +170,15 @@ class GemmaValues:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
             self._refuse(f"properties at {place} must be an object, and required a list")
-        if set(map(str, required)) - properties.keys():
+        check_at_most(len(required), MAX_PROPERTIES, "names in a `required`", self._param)
+        needed = set(map(str, required))
+        if needed - properties.keys():
             self._refuse(f"`required` at {place} names what is no property")
         others = schema.get("additionalProperties", True)
         if not properties and others is not False and "properties" not in schema:
             return _map_of(self._rule("v", self._value(others, f"{place}/additionalProperties")))
         parts = [
-            OrderedTerm(self._pair(name, each, f"{place}/{name[:40]}"), name in required)
+            OrderedTerm(self._pair(name, each, f"{place}/{name[:40]}"), name in needed)
             for name, each in properties.items()
         ]
         body, rules = in_order(parts, '","', self._new_name("o"))
