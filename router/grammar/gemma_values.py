@@ -8,6 +8,7 @@ objects with their properties in order, lists and their lengths, and bounds of n
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -80,9 +81,14 @@ class GemmaValues:
         self._param = param
         self._found: dict[str, Any] = {}
         self._rule_of_ref: dict[str, str] = {}
+        self._unwritten: deque[tuple[str, Any, str]] = deque()
+        """Rules that are named already: name, schema and place."""
         self._num_names = 0
         self.rules: list[str] = []
         self.arguments = self._value(self._root, "#")
+        while self._unwritten:  # a chain of them may be longer than calls can be nested
+            rule, found, place = self._unwritten.popleft()
+            self.rules.append(f"{rule}: {self._value(found, place)}")
 
     def _value(self, schema: Any, place: str) -> str:
         """A term. What a `$ref` leads to may never have been looked at before."""
@@ -113,7 +119,7 @@ class GemmaValues:
             found = target_of({"$ref": target}, self._root, self._found)
             if found is None:
                 self._refuse(f"`$ref` {target[:80]!r} leads to no definition")
-            self.rules.append(f"{rule}: {self._value(found, target[:80])}")
+            self._unwritten.append((rule, found, target[:80]))
         return rule
 
     def _some(self, schema: dict[str, Any], name: str, place: str) -> str:
