@@ -126,6 +126,8 @@ def _messages(asked: ResponsesRequest) -> list[ChatMessage]:
     messages = first
     for index, item in enumerate(asked.input):
         _add(messages, item, f"input[{index}]")
+    if not messages:
+        raise InvalidRequest("input says nothing; it needs at least one message", param="input")
     return messages
 
 

@@ -108,6 +108,18 @@ async def test_items_of_an_earlier_answer_become_one_message_and_its_results() -
     assert '+{"tool_call_id": "c1", "name": "weather"}' in prompt
 
 
+async def test_an_answer_that_is_only_a_thought_can_be_sent_back() -> None:
+    async with asking("<think>\nHm") as (client, front):
+        asked: Any = {"role": "user", "content": "Weather?"}
+        answer = await client.responses.create(model=MODEL, input=[asked])
+        items: list[Any] = [asked, *(item.model_dump() for item in answer.output), asked]
+        assert [item.get("type") for item in items] == [None, "reasoning", None]
+        await client.responses.create(model=MODEL, input=items)
+    prompt = bytes(front.source.requests[1].token_ids).decode()
+    assert prompt.startswith('+{"reasoning_content": "Hm')
+    assert prompt.endswith("user:Weather?\nassistant:\nuser:Weather?\n")
+
+
 @pytest.mark.parametrize(
     ("status", "end"), [("incomplete", "assistant:Rain"), ("completed", "assistant:Rain\n")]
 )
@@ -147,6 +159,7 @@ async def test_a_response_that_is_cut_is_incomplete_and_a_large_one_is_read_else
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"truncation": "auto"}, "truncation"),
         ({"input": [{"type": "function_call", "call_id": "1", "name": "f"}]}, "input"),
+        ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "input"),
         ({"extra_body": {"strange": 1}}, "strange"),
     ],
 )
