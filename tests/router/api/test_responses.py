@@ -27,6 +27,10 @@ WEATHER: list[Any] = [
         "strict": False,
     }
 ]
+STRICT = WEATHER[0] | {"strict": True}
+SCHEMA: dict[str, Any] = {"type": "json_schema", "name": "x"}
+CALLED = {"type": "function_call", "call_id": "c1", "name": "weather"}
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 ALL = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
 
@@ -161,6 +165,16 @@ async def test_a_response_that_is_cut_is_incomplete_and_a_large_one_is_read_else
         ({"input": [{"type": "function_call", "call_id": "1", "name": "f"}]}, "input"),
         ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "input"),
         ({"extra_body": {"strange": 1}}, "strange"),
+        ({"extra_body": {"max_tokens": 1}}, "max_tokens"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"text": {"format": {"type": "strange"}}}, "text.format"),
+        ({"text": {"format": SCHEMA | {"schema": {"not": {}}}}}, "text.format.schema"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "message", "role": "king", "content": "x"}]}, "input[].role"),
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[].call_id"),
+        ({"input": [{**CALLED, "arguments": "x"}, RESULT]}, "input[].arguments"),
+        ({"tools": [WEATHER[0] | {"name": "!"}]}, "tools[0].name"),
+        ({"tools": [STRICT | {"parameters": {"not": {}}}]}, "tools[0].parameters"),
     ],
 )
 async def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], param: str) -> None:
@@ -168,6 +182,7 @@ async def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], pa
         with pytest.raises(openai.BadRequestError) as refused:
             await client.responses.create(**{"model": MODEL, "input": "Hi", **changes})
     assert refused.value.param == param and not front.source.requests
+    assert param in refused.value.message
 
 
 async def test_a_stream_that_fails_says_so_in_its_last_event() -> None:
