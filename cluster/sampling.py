@@ -12,7 +12,7 @@ from cluster.beam_search import (
     BeamSearch,
 )
 from cluster.errors import InvalidRequest
-from cluster.grammar import Grammar
+from cluster.grammar import Grammar, GrammarKind
 
 MAX_CHOICES = 16
 LEAST_REPETITION_PENALTY = 2.0**-7
@@ -90,10 +90,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_beside_grammar(self) -> None:
         """An answer ends where its grammar does."""
+        assert self.grammar is not None, "whoever asks has looked"
+        kind = self.grammar.kind
+        form = "grammar of calls" if kind is GrammarKind.TOOLS else kind
         for name in ("min_tokens", "ignore_eos"):
             if getattr(self, name):
                 raise InvalidRequest(
-                    f"{name} does not go with a {self.grammar and self.grammar.kind} to follow: "
+                    f"{name} does not go with a {form} to follow: "
                     f"the answer ends where that does; leave {name} out",
                     param=name,
                 )
@@ -106,10 +109,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _between("number of stop_token_ids", len(self.stop_token_ids), 0, MAX_BEAM_STOP_TOKENS)
         for name, unused in _UNUSED_BY_BEAMS.items():
             if getattr(self, name) not in unused:
+                asked = self.grammar and name == "grammar" and self.grammar.param or name
                 raise InvalidRequest(
-                    f"{name} does not go with a beam search, which follows the model's own "
-                    f"distribution; leave {name} out",
-                    param=name,
+                    f"{asked} does not go with a beam search, which follows the model's own "
+                    f"distribution; leave {asked} out",
+                    param=asked,
                 )
 
 

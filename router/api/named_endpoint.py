@@ -6,15 +6,28 @@ from functools import partial
 
 from router.api.answers.shape import AnswerShape, Envelope
 from router.api.answers.tally import Tally
-from router.api.generation_endpoint import GenerationEndpoint
+from router.api.generation_endpoint import GenerationEndpoint, HttpContext
+from router.api.http.exchange import Exchange
 from router.api.named_generation import NamedGeneration
-from router.api.reading.plan import AnswerOptions
+from router.api.reading.plan import AnswerOptions, Plan
+from router.api.reading.translated_reader import TranslatedReader
+from router.dispatch.time_limits import TimeLimits
 from router.front.prepared_generation import PreparedGeneration
 from router.front.resumption import Resumable
 
 
 class NamedEndpoint(GenerationEndpoint):
     """An ASGI application for one path; its reader makes TellingShapes of one choice."""
+
+    def __init__(self, context: HttpContext, reader: TranslatedReader) -> None:
+        super().__init__(context, reader)
+        self._names = reader.names
+
+    async def _prepare(
+        self, plan: Plan, exchange: Exchange, limits: TimeLimits
+    ) -> list[PreparedGeneration]:
+        with self._names.told():
+            return await super()._prepare(plan, exchange, limits)
 
     def _generation(
         self,

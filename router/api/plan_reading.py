@@ -8,6 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from cluster.deadline import Deadline
+from router.api.reading.nesting import refusing_depth
 from router.api.reading.plan import BodyReader, Plan
 from router.front.caller import Caller
 from router.front.doors import DoorContext
@@ -25,7 +26,7 @@ async def plan_of(
     and its kin."""
     if len(body) <= LARGE_BODY_BYTES:
         await door.share.breathe()
-        with suppress(NotHere):
+        with suppress(NotHere), refusing_depth():
             return reader.read(body)
     large = await door.pipeline.read_large(reader.door, body, deadline(), caller)
     return msgspec.structs.replace(reader.join(large.rest, large.prompts), ignored=large.ignored)

@@ -9,6 +9,7 @@ from router.api.generation_endpoint import HttpContext
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
 from router.api.reading.asked_model import model_in
+from router.api.reading.nesting import refusing_depth
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.front.body_account import HeldBody
 from router.front.generation_request import TokenPrompt
@@ -79,5 +80,6 @@ class TextEndpoint:
         if len(body) > LARGE_BODY_BYTES:
             return None
         await self._door.share.breathe()
-        split = self._reader.split(body)
+        with refusing_depth():
+            split = self._reader.split(body)
         return None if split.is_echoed and has_many_ids(split.prompts) else split

@@ -8,6 +8,7 @@ objects with their properties in order, lists and their lengths, and bounds of n
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -16,7 +17,13 @@ import msgspec
 from router.grammar.in_order import OrderedTerm, in_order
 from router.grammar.json_schema import json_in_lark, target_of
 from router.grammar.lark_terms import Terms, quoted
-from router.grammar.limits import MAX_ALTERNATIVES, check_at_most, check_size, refuse
+from router.grammar.limits import (
+    MAX_ALTERNATIVES,
+    MAX_PROPERTIES,
+    check_at_most,
+    check_size,
+    refuse,
+)
 from router.grammar.schema_budget import SchemaBudget
 from router.grammar.separate_values import DEFS, WORDS
 from router.tools.family_words import ESCAPE
@@ -74,9 +81,14 @@ class GemmaValues:
         self._param = param
         self._found: dict[str, Any] = {}
         self._rule_of_ref: dict[str, str] = {}
+        self._unwritten: deque[tuple[str, Any, str]] = deque()
+        """Rules that are named already: name, schema and place."""
         self._num_names = 0
         self.rules: list[str] = []
         self.arguments = self._value(self._root, "#")
+        while self._unwritten:  # a chain of them may be longer than calls can be nested
+            rule, found, place = self._unwritten.popleft()
+            self.rules.append(f"{rule}: {self._value(found, place)}")
 
     def _value(self, schema: Any, place: str) -> str:
         """A term. What a `$ref` leads to may never have been looked at before."""
@@ -107,7 +119,7 @@ class GemmaValues:
             found = target_of({"$ref": target}, self._root, self._found)
             if found is None:
                 self._refuse(f"`$ref` {target[:80]!r} leads to no definition")
-            self.rules.append(f"{rule}: {self._value(found, target[:80])}")
+            self._unwritten.append((rule, found, target[:80]))
         return rule
 
     def _some(self, schema: dict[str, Any], name: str, place: str) -> str:
@@ -164,13 +176,15 @@ class GemmaValues:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
             self._refuse(f"properties at {place} must be an object, and required a list")
-        if set(map(str, required)) - properties.keys():
+        check_at_most(len(required), MAX_PROPERTIES, "names in a `required`", self._param)
+        needed = set(map(str, required))
+        if needed - properties.keys():
             self._refuse(f"`required` at {place} names what is no property")
         others = schema.get("additionalProperties", True)
         if not properties and others is not False and "properties" not in schema:
             return _map_of(self._rule("v", self._value(others, f"{place}/additionalProperties")))
         parts = [
-            OrderedTerm(self._pair(name, each, f"{place}/{name[:40]}"), name in required)
+            OrderedTerm(self._pair(name, each, f"{place}/{name[:40]}"), name in needed)
             for name, each in properties.items()
         ]
         body, rules = in_order(parts, '","', self._new_name("o"))

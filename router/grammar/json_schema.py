@@ -204,6 +204,8 @@ class _Walk:
         """What is limited of the schema as a whole."""
         self.num_patterns += "pattern" in node
         check_least(node.get("minLength"), place, self.param)
+        num_required, what = len(_list(node.get("required"))), f"names in {place[:80]}/required"
+        check_at_most(num_required, MAX_PROPERTIES, what, self.param)
         self.num_patterns += len(_dict(node.get("patternProperties")))
         self.asks_for_several |= len(_list(node.get("allOf"))) > 1
         limit = MAX_PATTERNS_TOGETHER if self.asks_for_several else MAX_PATTERNS

@@ -44,14 +44,15 @@ def properties_of(schema: dict[str, Any], *, param: str, where: str) -> list[Pro
     required = schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list):
         refuse(f"{param}: properties must be an object, and required a list", param)
-    if missing := [name for name in required if name not in properties]:
+    needed = set(map(str, required))
+    if missing := [name for name in map(str, required) if name not in properties]:
         refuse(f"{param}: {str(missing[0])[:80]!r} is required, but no property", param)
     checked_in_lark(schema, param=param)  # within the limit as a whole, and so each part
     others = schema.get("additionalProperties", True)
     if "properties" not in schema and (others is True or others == {}):
         return None
     return [
-        Property(name, each, _by_itself(each, schema), name in required)
+        Property(name, each, _by_itself(each, schema), name in needed)
         for name, each in properties.items()
     ]
 

@@ -6,7 +6,7 @@ followed). Of a function that takes anything, any name and text may come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,9 +54,9 @@ def _parameter(parameter: Property, texts_of: _Texts, kinds: frozenset[str]) -> 
     if kinds and "string" not in kinds:
         value = checked_in_lark(parameter.by_itself, param=param)
         return f"({opening} {value} {closing})"
-    if texts_of.takes_any(schema, set()):
+    if texts_of.takes_any(schema):
         return f'({opening} raw_text "\\n")'
-    texts = [text for text in texts_of.listed(schema, set()) if _is_kept(text, kinds)]
+    texts = [text for text in texts_of.listed(schema) if _is_kept(text, kinds)]
     if not texts:
         refuse(
             f"{param}: the property {name[:80]!r} is not supported where parameters have tags; "
@@ -82,38 +82,65 @@ class _Texts:
     found: dict[str, Any] = field(default_factory=dict)
     """By target of `$ref`."""
 
-    def takes_any(self, schema: Any, seen: set[int]) -> bool:
-        """`seen`: schemas that were asked before: each once, however often it is led to."""
-        schema = self._target(schema)
-        if schema is True:
-            return True
-        if not isinstance(schema, dict) or id(schema) in seen:
-            return False
-        seen.add(id(schema))
-        if schema.keys() - WORDS - {"type", "anyOf"}:
-            return False
-        types = schema.get("type", "string")
-        if "string" not in (types if isinstance(types, list) else [types]):
-            return False
-        branches = schema.get("anyOf")
-        return branches is None or any(self.takes_any(each, seen) for each in branches)
+    def takes_any(self, schema: Any) -> bool:
+        """It, or one of the branches that it leads to."""
+        return any(
+            each is True or (isinstance(each, dict) and _is_any_text(each))
+            for each in self._led_to(schema, _branches_beside_type)
+        )
 
-    def listed(self, schema: Any, seen: set[int]) -> list[str]:
+    def listed(self, schema: Any) -> list[str]:
         """The only ones that it takes, as far as it lists them."""
-        schema = self._target(schema)
-        if not isinstance(schema, dict) or id(schema) in seen:
-            return []
-        seen.add(id(schema))
-        known = schema.keys() - WORDS - {"type"}
-        if known == {"enum"} and isinstance(schema["enum"], list):
-            return [each for each in schema["enum"] if isinstance(each, str)]
-        if known == {"const"}:
-            return [schema["const"]] if isinstance(schema["const"], str) else []
-        if known == {"anyOf"} and isinstance(schema["anyOf"], list):
-            return [text for each in schema["anyOf"] for text in self.listed(each, seen)]
-        return []
+        texts = list[str]()
+        for each in self._led_to(schema, _branches_alone):
+            known = each.keys() - WORDS - {"type"} if isinstance(each, dict) else set()
+            if known == {"enum"} and isinstance(each["enum"], list):
+                texts += [text for text in each["enum"] if isinstance(text, str)]
+            elif known == {"const"} and isinstance(each["const"], str):
+                texts.append(each["const"])
+        return texts
+
+    def _led_to(
+        self, schema: Any, branches: Callable[[dict[str, Any]], list[Any]]
+    ) -> Iterator[Any]:
+        """It and all that it leads to, in order, each once: a chain of `$ref`s and branches may be
+        longer than calls can be nested. Raises InvalidRequest for too many."""
+        seen, ahead = set[int](), [schema]
+        while ahead:
+            each = self._target(ahead.pop())
+            if isinstance(each, dict):
+                if id(each) in seen:
+                    continue
+                seen.add(id(each))
+                ahead += reversed(branches(each))
+            yield each
 
     def _target(self, schema: Any) -> Any:
         """One more is looked at. Raises InvalidRequest for too many."""
         self.budget.texts.take(1, self.param)
         return target_of(schema, self.root, self.found)
+
+
+def _is_any_text(schema: dict[str, Any]) -> bool:
+    return _may_be_text(schema) and "anyOf" not in schema
+
+
+def _may_be_text(schema: dict[str, Any]) -> bool:
+    """As far as its own words say."""
+    types = schema.get("type", "string")
+    is_named = "string" in (types if isinstance(types, list) else [types])
+    return is_named and not schema.keys() - WORDS - {"type", "anyOf"}
+
+
+def _branches_beside_type(schema: dict[str, Any]) -> list[Any]:
+    return _branches_of(schema) if _may_be_text(schema) else []
+
+
+def _branches_alone(schema: dict[str, Any]) -> list[Any]:
+    return _branches_of(schema) if schema.keys() - WORDS - {"type"} == {"anyOf"} else []
+
+
+def _branches_of(schema: dict[str, Any]) -> list[Any]:
+    """What a `$ref` leads to may be no schema."""
+    branches = schema.get("anyOf")
+    return branches if isinstance(branches, list) else []

@@ -17,6 +17,7 @@ from cluster.errors import InternalError, InvalidRequest, RequestTooLarge, Split
 from cluster.logs import get_logger
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
+from router.api.reading.nesting import TOO_DEEP
 from router.front.generation_request import ChatPrompt, TextPrompt, TokenPrompt
 from router.front.model_loading import load_text_side
 from router.front.text_work import ReadBody
@@ -95,7 +96,7 @@ def _reply(
         large = RequestTooLarge("the request takes more memory than one may; shorten it")
         return pack_refusal(large, desk.num_chars), b""
     except RecursionError:
-        return pack_refusal(InvalidRequest("the request is nested too deeply; flatten it")), b""
+        return pack_refusal(InvalidRequest(TOO_DEEP)), b""
     except Exception as error:  # told to the router, which logs it
         return pack_refusal(InternalError(f"a text worker failed: {error!r}")), b""
 

@@ -69,8 +69,8 @@ def _pair(message: ChatMessage, where: str) -> tuple[str, str]:
     if message.role == "tool":
         return "tool", _text(message, f"{where}.content")
     role = checked_role(message.role, f"{where}.role")
-    if message.tool_calls and message.content is None:
-        return role, ""
+    if role == "assistant" and message.content is None:
+        return role, ""  # an answer of calls, or a thought that was cut
     return role, _text(message, f"{where}.content")
 
 

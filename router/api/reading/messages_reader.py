@@ -11,6 +11,7 @@ from router.api.answers.message_telling import MessageTelling
 from router.api.reading.asked_model import rest_with
 from router.api.reading.chat_messages import MAX_ARGUMENTS_DEPTH
 from router.api.reading.decode import decode_known
+from router.api.reading.field_names import FieldNames
 from router.api.reading.messages_schema import (
     Block,
     MessagesRequest,
@@ -51,6 +52,14 @@ class MessagesReader(TranslatedReader):
 
     door = Door.MESSAGES
     id_prefix = "msg"
+    names = FieldNames(
+        (r"messages\[\d+\]\.tool_call_id", "messages[].content[].tool_use_id"),
+        (r"messages\[\d+\]\.tool_calls\[\d+\]\.function", "messages[].content[]"),
+        (r"messages\[\d+\]\.tool_calls", "messages[].content"),
+        (r"tools\[(\d+)\]\.function\.parameters", r"tools[\1].input_schema"),
+        (r"tools\[(\d+)\]\.function", r"tools[\1]"),
+        ("chat_template_kwargs", "thinking"),
+    )
 
     def _telling(self, request: ChatRequest) -> MakeTelling:
         return MessageTelling
@@ -73,8 +82,10 @@ class CountReader(MessagesReader):
 
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
-        request, ignored = self._checked(body)
-        return SplitBody(rest_with(request.model), (self._prompt(request),), ignored=ignored)
+        with self.names.told():
+            request, ignored = self._checked(body)
+            prompts = (self._prompt(request),)
+        return SplitBody(rest_with(request.model), prompts, ignored=ignored)
 
     async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
         """See TextReader."""

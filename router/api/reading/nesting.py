@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from cluster.errors import InvalidRequest
+
+TOO_DEEP = "the request is nested too deeply; flatten it"
+
+
+@contextmanager
+def refusing_depth() -> Iterator[None]:
+    """What went down too deep in spite of all is the client's to change. Raises InvalidRequest."""
+    try:
+        yield
+    except RecursionError:
+        raise InvalidRequest(TOO_DEEP) from None
 
 
 def check_depth(value: Any, where: str, max_depth: int) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from cluster.errors import InvalidRequest
 from router.api.answers.response_telling import response_telling
 from router.api.reading.decode import decode_known
+from router.api.reading.field_names import FieldNames
 from router.api.reading.responses_schema import (
     InputItem,
     InputPart,
@@ -49,6 +50,18 @@ class ResponsesReader(TranslatedReader):
 
     door = Door.RESPONSES
     id_prefix = "resp"
+    names = FieldNames(
+        (r"messages\[\d+\]\.tool_calls\[\d+\]\.function", "input[]"),
+        (r"messages\[\d+\]\.tool_call_id", "input[].call_id"),
+        (r"messages\[\d+\]\.tool_calls", "input"),
+        (r"messages\[\d+\]", "input[]"),
+        (r"messages(?= (?:is|has) |$)", "input"),
+        (r"tools\[(\d+)\]\.function", r"tools[\1]"),
+        (r"response_format\.json_schema", "text.format"),
+        ("response_format", "text.format"),
+        ("max_tokens", "max_output_tokens"),
+        ("reasoning_effort", "reasoning.effort"),
+    )
 
     def _telling(self, request: ChatRequest) -> MakeTelling:
         choice = request.tool_choice
@@ -126,6 +139,8 @@ def _messages(asked: ResponsesRequest) -> list[ChatMessage]:
     messages = first
     for index, item in enumerate(asked.input):
         _add(messages, item, f"input[{index}]")
+    if not messages:
+        raise InvalidRequest("input says nothing; it needs at least one message", param="input")
     return messages
 
 

@@ -11,7 +11,8 @@ import msgspec
 from cluster.beam_search import MAX_BEAMS, MIN_BEAMS, BeamSearch, EarlyStopping
 from cluster.errors import InvalidRequest
 from cluster.sampling import MAX_CHOICES, in_words
-from router.api.reading.schema import SamplingFields
+from router.api.reading.schema import ChatRequest, SamplingFields
+from router.api.reading.tools import offered
 
 _STOPPING = {
     None: EarlyStopping.NO_BETTER_NOW,
@@ -32,6 +33,8 @@ class SeveralAnswers(msgspec.Struct, frozen=True):
 
 def several_answers_of(request: SamplingFields) -> SeveralAnswers | None:
     """None: `n` says it all. Raises InvalidRequest."""
+    if request.early_stopping is not None:
+        _stopping_of(request)
     if not request.use_beam_search and request.best_of is None:
         return None
     num_told, num_made = 1 if request.n is None else request.n, request.best_of
@@ -57,7 +60,7 @@ def _beams_of(request: SamplingFields, width: int) -> BeamSearch:
             "say how many with n, or with best_of where fewer are to be told",
             param="n",
         )
-    if request.tools:
+    if isinstance(request, ChatRequest) and offered(request):
         raise InvalidRequest(
             "tools do not go with use_beam_search; leave out one of them", param="tools"
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams
@@ -10,7 +11,11 @@ from router.api.answers.chat_shape import ChatShape
 from router.api.answers.shape import Envelope
 from router.api.answers.telling_shape import Telling, TellingShape
 from router.api.reading.chat_reader import ChatReader
+from router.api.reading.field_names import FieldNames
+from router.api.reading.plan import Plan
 from router.api.reading.schema import ChatRequest
+from router.front.generation_request import TokenPrompt
+from router.front.text_work import SplitBody
 from router.tools.answer_parser import Parsing
 
 MakeTelling = Callable[[Envelope, Parsing], Telling]
@@ -18,6 +23,23 @@ MakeTelling = Callable[[Envelope, Parsing], Telling]
 
 class TranslatedReader(ChatReader):
     """See BodyReader. Of a large body a text worker hands the chat's own back."""
+
+    names: ClassVar[FieldNames]
+
+    def read(self, body: bytes) -> Plan:
+        """See BodyReader."""
+        with self.names.told():
+            return super().read(body)
+
+    def split(self, body: bytes) -> SplitBody:
+        """See BodyReader."""
+        with self.names.told():
+            return super().split(body)
+
+    def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
+        """See BodyReader."""
+        with self.names.told():
+            return super().join(rest, prompts)
 
     def _telling(self, request: ChatRequest) -> MakeTelling:
         """Of the answer to it."""

@@ -35,6 +35,8 @@ WEATHER: list[Any] = [
     }
 ]
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+NEGATED = WEATHER[0] | {"strict": True, "input_schema": {"not": {}}}
+ANSWER: Any = {"type": "tool_result", "content": "rain"}
 USE: Any = {"type": "tool_use", "id": "call_1", "name": "weather", "input": {}}
 
 
@@ -231,6 +233,12 @@ async def test_thinking_with_the_budget_that_clients_send_is_taken() -> None:
         ({"messages": [*ASK, {"role": "assistant", "content": " "}]}, "without text"),
         ({"messages": [*ASK, {"role": "assistant", "content": [USE]}]}, "its tool_result"),
         ({"extra_body": {"strange": 1}}, "strange"),
+        ({"tools": [WEATHER[0] | {"name": "!"}]}, r"tools\[0\].name is '!'"),
+        ({"tools": [NEGATED]}, r"tools\[0\].input_schema: `not`"),
+        (
+            {"messages": [{"role": "user", "content": [ANSWER]}]},
+            r"content\[\].tool_use_id is missing",
+        ),
     ],
 )
 async def test_what_is_not_served_is_refused_in_their_shape(

@@ -236,6 +236,18 @@ async def test_a_thought_is_told_apart_and_its_tokens_are_counted() -> None:
         assert usage.completion_tokens_details.reasoning_tokens == len("<think>\nHm.\n</think>")
 
 
+@pytest.mark.parametrize("calls", [{}, {"tool_calls": []}])
+async def test_an_answer_that_is_only_a_thought_can_be_sent_back(calls: dict[str, Any]) -> None:
+    async with asking("<think>\nHm.") as (client, front):
+        answer = await client.chat.completions.create(model=MODEL, messages=ASK)
+        thought: Any = answer.choices[0].message.model_dump() | calls
+        assert thought["content"] is None and thought["reasoning_content"] == "Hm."
+        await client.chat.completions.create(model=MODEL, messages=[*ASK, thought, *ASK])
+    prompt = bytes(front.source.requests[1].token_ids).decode()
+    assert prompt.startswith('+{"reasoning_content": "Hm."}\nuser:')
+    assert "\nassistant:\nuser:" in prompt
+
+
 async def test_a_thought_stays_in_the_content_where_a_client_wants_that() -> None:
     async with asking(THOUGHT + "Yes.") as (client, _):
         answer = await client.chat.completions.create(

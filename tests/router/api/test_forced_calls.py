@@ -304,3 +304,16 @@ async def test_a_response_of_strict_functions_is_read_and_says_that_they_are() -
     told: Any = answer.tools[0]
     assert told.strict is True and answer.tool_choice == "required"
     assert accepts(grammar_of(front), CALL)
+
+
+async def test_a_least_length_beside_calls_is_refused_in_a_sentence() -> None:
+    async with asking("x") as (client, _):
+        with pytest.raises(openai.BadRequestError, match="grammar of calls to follow") as refused:
+            await client.chat.completions.create(
+                model=MODEL,
+                messages=ASK,
+                tools=[WEATHER],
+                tool_choice="required",
+                extra_body={"min_tokens": 2},
+            )
+    assert refused.value.param == "min_tokens"

@@ -27,6 +27,10 @@ WEATHER: list[Any] = [
         "strict": False,
     }
 ]
+STRICT = WEATHER[0] | {"strict": True}
+SCHEMA: dict[str, Any] = {"type": "json_schema", "name": "x"}
+CALLED = {"type": "function_call", "call_id": "c1", "name": "weather"}
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 ALL = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
 
@@ -108,6 +112,18 @@ async def test_items_of_an_earlier_answer_become_one_message_and_its_results() -
     assert '+{"tool_call_id": "c1", "name": "weather"}' in prompt
 
 
+async def test_an_answer_that_is_only_a_thought_can_be_sent_back() -> None:
+    async with asking("<think>\nHm") as (client, front):
+        asked: Any = {"role": "user", "content": "Weather?"}
+        answer = await client.responses.create(model=MODEL, input=[asked])
+        items: list[Any] = [asked, *(item.model_dump() for item in answer.output), asked]
+        assert [item.get("type") for item in items] == [None, "reasoning", None]
+        await client.responses.create(model=MODEL, input=items)
+    prompt = bytes(front.source.requests[1].token_ids).decode()
+    assert prompt.startswith('+{"reasoning_content": "Hm')
+    assert prompt.endswith("user:Weather?\nassistant:\nuser:Weather?\n")
+
+
 @pytest.mark.parametrize(
     ("status", "end"), [("incomplete", "assistant:Rain"), ("completed", "assistant:Rain\n")]
 )
@@ -147,7 +163,18 @@ async def test_a_response_that_is_cut_is_incomplete_and_a_large_one_is_read_else
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"truncation": "auto"}, "truncation"),
         ({"input": [{"type": "function_call", "call_id": "1", "name": "f"}]}, "input"),
+        ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "input"),
         ({"extra_body": {"strange": 1}}, "strange"),
+        ({"extra_body": {"max_tokens": 1}}, "max_tokens"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"text": {"format": {"type": "strange"}}}, "text.format"),
+        ({"text": {"format": SCHEMA | {"schema": {"not": {}}}}}, "text.format.schema"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "message", "role": "king", "content": "x"}]}, "input[].role"),
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[].call_id"),
+        ({"input": [{**CALLED, "arguments": "x"}, RESULT]}, "input[].arguments"),
+        ({"tools": [WEATHER[0] | {"name": "!"}]}, "tools[0].name"),
+        ({"tools": [STRICT | {"parameters": {"not": {}}}]}, "tools[0].parameters"),
     ],
 )
 async def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], param: str) -> None:
@@ -155,6 +182,7 @@ async def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], pa
         with pytest.raises(openai.BadRequestError) as refused:
             await client.responses.create(**{"model": MODEL, "input": "Hi", **changes})
     assert refused.value.param == param and not front.source.requests
+    assert param in refused.value.message
 
 
 async def test_a_stream_that_fails_says_so_in_its_last_event() -> None:

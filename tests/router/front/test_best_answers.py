@@ -23,6 +23,7 @@ from tests.router.front_fakes import (
     completed,
     running_front,
     says,
+    tool_model,
 )
 from tests.router.grpc_front.test_grpc_inference import running_grpc
 
@@ -135,6 +136,16 @@ async def test_a_search_reaches_the_worker_as_it_was_asked_for() -> None:
             assert request.num_choices == 2
 
 
+async def test_a_search_goes_beside_tools_that_are_not_offered() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    wishes = {"use_beam_search": True, "n": 2, "tools": tools}
+    async with running_front(says("Hello"), model=tool_model()) as front:
+        answer = await posted(front, "chat/completions", tool_choice="none", **wishes)
+        assert len(answer.json()["choices"]) == 2
+        refused = await posted(front, "chat/completions", **wishes)
+    assert refused.json()["error"]["param"] == "tools"
+
+
 @pytest.mark.parametrize(
     ("said", "stopping"),
     [
@@ -153,6 +164,7 @@ async def test_n_is_the_width_and_stopping_is_transformers_default(
         )
 
 
+JSON = {"type": "json_object"}
 REFUSED = [
     ({"use_beam_search": True}, "n"),
     ({"use_beam_search": True, "n": 17}, "n"),
@@ -163,11 +175,16 @@ REFUSED = [
     ({"use_beam_search": True, "n": 2, "top_p": 0.7}, "top_p"),
     ({"use_beam_search": True, "n": 2, "logit_bias": {"1": 1}}, "logit_bias"),
     ({"use_beam_search": True, "n": 2, "repetition_penalty": 1.2}, "repetition_penalty"),
-    ({"use_beam_search": True, "n": 2, "response_format": {"type": "json_object"}}, "grammar"),
+    (
+        {"use_beam_search": True, "n": 2, "response_format": {"type": "json_object"}},
+        "response_format",
+    ),
     ({"use_beam_search": True, "n": 2, "early_stopping": "soon"}, "early_stopping"),
     ({"use_beam_search": True, "n": 2, "early_stopping": [1]}, "early_stopping"),
     ({"use_beam_search": True, "n": 2, "early_stopping": 1}, "early_stopping"),
     ({"use_beam_search": True, "n": 2, "length_penalty": 1e9}, "length_penalty"),
+    ({"early_stopping": "zzz"}, "early_stopping"),
+    ({"best_of": 2, "early_stopping": 1}, "early_stopping"),
     ({"best_of": 2, "stream": True}, "stream"),
     ({"best_of": 17}, "best_of"),
     ({"best_of": 0}, "best_of"),

@@ -4,6 +4,7 @@ grammars let through is read as instances of the schema, and what they cannot wr
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -107,6 +108,45 @@ def test_what_gemma_cannot_write_is_refused_by_name(schema: Any, words: str) -> 
     with pytest.raises(InvalidRequest, match=words) as refused:
         grammars("gemma", schemas=of(schema))
     assert refused.value.param == "tools[0]"
+
+
+def chained(num_links: int, link: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """A property that leads to a text in so many links, each made around a `$ref` to the next."""
+    defs = {f"a{i}": link({"$ref": f"#/$defs/a{i + 1}"}) for i in range(num_links)}
+    defs[f"a{num_links}"] = {"type": "string"}
+    return of({"properties": {"q": {"$ref": "#/$defs/a0"}}, "required": ["q"], "$defs": defs})
+
+
+def in_objects(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"x": schema}, "required": ["x"]}
+
+
+def in_branches(schema: dict[str, Any]) -> dict[str, Any]:
+    for _ in range(13):
+        schema = {"anyOf": [schema]}
+    return schema
+
+
+@pytest.mark.parametrize("family", FORMATS)
+def test_a_chain_within_all_limits_is_taken_however_deep_it_goes(family: str) -> None:
+    assert grammars(family, schemas=chained(70, in_branches))
+    assert grammars(family, schemas=chained(70, in_objects))
+
+
+def test_what_a_chain_of_objects_leads_to_is_written() -> None:
+    grammar = grammars("gemma", schemas=chained(3, in_objects), only_one=True).plain
+    parsing, chance, texts = Parsing(tools=FORMATS["gemma"], names={"f"}), Random("chain"), 0
+    for _ in range(40):
+        answer = calling.walked(grammar, chance)
+        for _, arguments in gathered(parsed(parsing, [answer])[0])[0] if answer else []:
+            jsonschema.validate(arguments, chained(3, in_objects)["f"])
+            texts += "<escape>" in (answer or "")
+    assert texts
+
+
+def test_a_chain_with_more_rules_than_a_grammar_may_have_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="rules; allowed: 256"):
+        grammars("gemma", schemas=chained(250, in_objects))
 
 
 def test_references_into_each_other_cost_no_more_than_a_schema_may_have() -> None:

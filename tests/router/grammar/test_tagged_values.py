@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import InvalidRequest
+from router.grammar.limits import MAX_PROPERTIES
 from router.grammar.schema_budget import Allowance, SchemaBudget
 from router.grammar.tagged_values import tagged_parameters
 from router.tools.formats import FORMATS
@@ -41,6 +42,31 @@ def test_definitions_are_not_written_for_each_of_many_parameters() -> None:
     kinds = dict.fromkeys(names, frozenset({"object"}))
     with pytest.raises(InvalidRequest, match="bytes of parameters; allowed: 32768"):
         tagged_parameters(schema, kinds, param="tools", budget=SchemaBudget("tools"))
+
+
+class Unsearched(list[str]):
+    """A list in which nobody looks for a name from its beginning."""
+
+    def __contains__(self, name: object) -> bool:
+        raise AssertionError(f"{name} is looked for among {len(self)} names")
+
+
+@pytest.mark.parametrize("family", FORMATS)
+def test_names_that_are_required_are_limited_and_looked_up_at_once(family: str) -> None:
+    required = Unsearched(["a"] * MAX_PROPERTIES)
+    schema = {"type": "object", "properties": {"a": {}, "b": {}}, "required": required}
+    assert grammars(family, schemas={"f": schema})
+    required.append("a")
+    with pytest.raises(InvalidRequest, match="has 513 names in #/required; allowed") as refused:
+        grammars(family, schemas={"f": schema})
+    assert refused.value.param == "tools[0]"
+
+
+def test_a_required_name_that_is_no_text_is_refused() -> None:
+    schema = {"type": "object", "properties": {"a": {}}, "required": [["a"]]}
+    for family in ("qwen3_coder", "pythonic", "gemma"):
+        with pytest.raises(InvalidRequest, match="no property"):
+            grammars(family, schemas={"f": schema})
 
 
 def functions_with(schema: dict[str, Any], *, num_functions: int, name: str) -> dict[str, Any]:

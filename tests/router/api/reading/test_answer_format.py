@@ -149,6 +149,14 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "min_tokens",
         "leave min_tokens out",
     ),
+    "a length beside a schema": (
+        {
+            "response_format": {"type": "json_schema", "json_schema": NAMED},
+            "min_tokens": 1,
+        },
+        "min_tokens",
+        "does not go with a json_schema to follow",
+    ),
     "an end that it may not have": (
         {"structured_outputs": {"regex": "a"}, "ignore_eos": True},
         "ignore_eos",
