@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from engine.sampling.grammars.constraint import Constraint, GrammarOutlook
-from kernels.token_mask import TokenMask
+from kernels.token_mask import WORD_BITS, TokenMask
 
 
 class MaskedRow(msgspec.Struct, eq=False):
@@ -53,6 +55,15 @@ class MaskedRow(msgspec.Struct, eq=False):
         """Once done: there is a mask behind each token of its draft."""
         return len(self.masks) == 1 + len(self.draft) and not self.constraint.is_spent
 
+    def conclude(self) -> None:
+        """Once made: tells the engine of one without a draft, where nothing went wrong."""
+        constraint = self.constraint
+        if self.draft or not self.masks or constraint.failure is not None or constraint.is_spent:
+            return
+        if self.is_sample:
+            self.is_forced = only_token(self.masks[0].words.numpy()) is not None
+        self.outlook = GrammarOutlook(constraint.num_known, self.forced, self.masks)
+
 
 def any_done(rows: Iterable[MaskedRow]) -> bool:
     """Whether something was found; each job is asked once where its rows follow each other."""
@@ -69,3 +80,12 @@ def open_jobs(rows: Iterable[MaskedRow], *, watched: bool) -> list[Future[float]
     asked = [row for row in rows if watched or not row.constraint.is_watched]
     jobs = dict.fromkeys(row.job for row in asked if row.job is not None)
     return [job for job in jobs if not job.done()]
+
+
+def only_token(mask: npt.NDArray[np.int32]) -> int | None:
+    """The one that the mask allows; None: there are more, or none."""
+    if np.count_nonzero(mask) != 1:
+        return None
+    words = np.flatnonzero(mask)
+    word = int(mask[words[0]]) & 0xFFFFFFFF
+    return None if word & (word - 1) else int(words[0]) * WORD_BITS + word.bit_length() - 1

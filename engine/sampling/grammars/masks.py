@@ -21,15 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 
 import llguidance.numpy
-import numpy as np
-import numpy.typing as npt
 import torch
 from llguidance import LLExecutor
 
 from cluster.deadline import Clock
 from cluster.models.text.grammars import MASK_BUDGET_S
-from engine.sampling.grammars.constraint import Constraint, GrammarOutlook
-from engine.sampling.grammars.masked_row import MaskedRow
+from engine.sampling.grammars.constraint import Constraint
+from engine.sampling.grammars.masked_row import MaskedRow, only_token
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.sampling.grammars.step_back import step_back
 from kernels.token_mask import WORD_BITS, TokenMask, num_words
@@ -133,7 +131,7 @@ class MaskMaker:
                 if row.most_forced:
                     self._force(row)
         constraint.check()
-        _conclude(row)
+        row.conclude()
 
     def _fill_one(self, row: MaskedRow) -> None:
         mask = row.constraint.next_mask(self._num_words)
@@ -157,7 +155,7 @@ class MaskMaker:
                     self._force(row)
         for row in rows:
             row.constraint.check()
-            _conclude(row)
+            row.conclude()
 
     def _fill_each(self, rows: list[MaskedRow]) -> None:
         bits = torch.empty((len(rows), self._num_words), dtype=torch.int32)
@@ -214,7 +212,7 @@ class MaskMaker:
         if not constraint.is_spent:
             constraint.spent_s += took_s
             self._judge(constraint, took_s)
-        _conclude(row)
+        row.conclude()
         self._meter.note_masks(1, took_s)
         return took_s
 
@@ -280,22 +278,3 @@ def _watch_all_like(slow: list[MaskedRow], behind: list[MaskedRow]) -> None:
             row.constraint.is_watched = True
     for row in slow:
         row.constraint.is_watched = True
-
-
-def _conclude(row: MaskedRow) -> None:
-    """Tells the engine of a row without a draft, where nothing went wrong."""
-    constraint = row.constraint
-    if row.draft or not row.masks or constraint.failure is not None or constraint.is_spent:
-        return
-    if row.is_sample:
-        row.is_forced = only_token(row.masks[0].words.numpy()) is not None
-    row.outlook = GrammarOutlook(constraint.num_known, row.forced, row.masks)
-
-
-def only_token(mask: npt.NDArray[np.int32]) -> int | None:
-    """The one that the mask allows; None: there are more, or none."""
-    if np.count_nonzero(mask) != 1:
-        return None
-    words = np.flatnonzero(mask)
-    word = int(mask[words[0]]) & 0xFFFFFFFF
-    return None if word & (word - 1) else int(words[0]) * WORD_BITS + word.bit_length() - 1

@@ -16,8 +16,8 @@ from cluster.grammar import Grammar, GrammarKind
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.kept_grammars import MAX_KEPT
-from engine.sampling.grammars.masked_row import MaskedRow, any_done
-from engine.sampling.grammars.masks import MaskMaker, only_token
+from engine.sampling.grammars.masked_row import MaskedRow, only_token
+from engine.sampling.grammars.masks import MaskMaker
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.mask_waits import look_at_compiling
 from engine.step.step_health import EngineBroken
