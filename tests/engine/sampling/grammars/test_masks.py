@@ -16,7 +16,7 @@ from cluster.grammar import Grammar, GrammarKind
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.sampling.grammars.constraint import Constraint
 from engine.sampling.grammars.kept_grammars import MAX_KEPT
-from engine.sampling.grammars.masked_row import MaskedRow, only_token
+from engine.sampling.grammars.masked_row import MaskedRow, any_done, only_token
 from engine.sampling.grammars.masks import MaskMaker
 from engine.sampling.grammars.meter import GrammarMeter
 from engine.step.mask_waits import look_at_compiling
