@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from cluster.errors import InvalidRequest
 from router.api.reading.decode import UnknownField
 
+_NOT_BEHIND = r"""(?<![\w./'"`#])"""
+
 
 class FieldNames:
     """Of one door: refusals name what its client has sent."""
 
     def __init__(self, *names: tuple[str, str]) -> None:
         """Expressions for a chat's names, the longer ones first, and what stands there instead.
-        A name that is none of a chat's has to stay what it is."""
-        self._names = [(re.compile(rf"(?<![\w.]){chat}(?!\w)"), own) for chat, own in names]
+        What is quoted, or a place in a schema, is the client's own and stays what it is."""
+        self._names = [(re.compile(rf"{_NOT_BEHIND}{chat}(?!\w)"), own) for chat, own in names]
 
     @contextmanager
     def told(self) -> Iterator[None]:
