@@ -20,8 +20,9 @@ from router.tools.piece_reader import Malformed, PieceReader
 
 MAX_CALLS = 128
 """Of one answer: as many as a message that a client sends back may have."""
-MAX_NAME_CHARS = 64
-"""Of a tool: as OpenAI has it."""
+MAX_NAME_CHARS = 128
+"""Of a tool: as Anthropic has it. OpenAI has 64, and clients of MCP, whose names begin with those
+of their servers, reach 70."""
 
 
 class CallTeller:

@@ -15,12 +15,13 @@ from router.api.reading.nesting import check_depth
 from router.api.reading.schema import ChatRendering, ChatRequest
 from router.api.reading.tool_schema import FunctionDefinition, NamedChoice, ToolDefinition
 from router.front.served_model import ServedModel
+from router.tools.call_teller import MAX_NAME_CHARS
 
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 512 * 1024
 """Of all tools of a body, as JSON: a million tokens of most models."""
 MAX_SCHEMA_DEPTH = 32
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME_CHARS}}}")
 _WORDS = ("none", "auto", "required")
 
 
@@ -100,8 +101,8 @@ def _function(tool: ToolDefinition, where: str) -> FunctionDefinition:
         raise InvalidRequest(f"{where}.function is missing", param=f"{where}.function")
     if _NAME.fullmatch(tool.function.name) is None:
         raise InvalidRequest(
-            f"{where}.function.name is {tool.function.name[:70]!r}; allowed: 1 to 64 letters, "
-            "digits, _ and -",
+            f"{where}.function.name is {tool.function.name[:MAX_NAME_CHARS]!r}; allowed: "
+            f"1 to {MAX_NAME_CHARS} letters, digits, _ and -",
             param=f"{where}.function.name",
         )
     return tool.function
@@ -116,6 +117,7 @@ def _check_named(choice: NamedChoice, tools: list[ToolDefinition]) -> None:
     names = [tool.function.name for tool in tools if tool.function is not None]
     if choice.function.name not in names:
         raise InvalidRequest(
-            f"tool_choice names {choice.function.name[:70]!r}, which is not among the tools",
+            f"tool_choice names {choice.function.name[:MAX_NAME_CHARS]!r}, which is not among the "
+            "tools",
             param="tool_choice",
         )

@@ -206,6 +206,19 @@ async def test_a_call_that_is_cut_off_ends_with_length_and_is_no_call() -> None:
     assert answer.choices[0].message.tool_calls is None
 
 
+async def test_a_tool_may_have_a_name_of_128_characters() -> None:
+    name = "mcp__" + "n" * 123
+    async with asking(CALL.replace("weather", name)) as (client, _):
+        answer = await client.chat.completions.create(
+            model=MODEL, messages=ASK, tools=[_function(name=name)]
+        )
+        assert [each.function.name for each in answer.choices[0].message.tool_calls or []] == [name]
+        with pytest.raises(openai.BadRequestError, match="1 to 128 letters"):
+            await client.chat.completions.create(
+                model=MODEL, messages=ASK, tools=[_function(name=name + "n")]
+            )
+
+
 async def test_every_choice_has_its_own_calls() -> None:
     async with asking(CALL) as (client, _):
         stream = await client.chat.completions.create(
@@ -289,7 +302,7 @@ def _deep() -> dict[str, Any]:
         ({"tools": [WEATHER] * 129}, "tools"),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].function"),
         ({"tools": [_function(name="a b")]}, "tools[0].function.name"),
-        ({"tools": [_function(name="x" * 65)]}, "tools[0].function.name"),
+        ({"tools": [_function(name="x" * 129)]}, "tools[0].function.name"),
         ({"tools": [_function(parameters=_deep())]}, "tools[0].function.parameters"),
         ({"tools": [_function(strange=1)]}, "tools[0].function.strange"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
