@@ -253,9 +253,9 @@ class _Walk:
     def _tell_apart(self, node: dict[str, Any], place: str) -> None:
         """`oneOf` becomes `anyOf`, in place."""
         branches = node.pop("oneOf")
-        pairs = [(a, b) for i, a in enumerate(branches) for b in branches[:i]]
-        self.num_exclusions += len(pairs)
+        self.num_exclusions += len(branches) * (len(branches) - 1) // 2
         check_at_most(self.num_exclusions, MAX_EXCLUSIONS, "pairs in oneOf", self.param)
+        pairs = [(a, b) for i, a in enumerate(branches) for b in branches[:i]]
         if "anyOf" in node or not all(self.exclusions.exclude(a, b) for a, b in pairs):
             refuse(
                 f"{self.param}: `oneOf` at {place} is not supported, but for alternatives that "

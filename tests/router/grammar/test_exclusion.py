@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from cluster.errors import InvalidRequest
 from router.grammar.exclusion import Exclusions
 from router.grammar.json_schema import checked_schema
-from router.grammar.limits import MAX_SCHEMA_STEPS
 from router.grammar.schema_budget import SchemaBudget
 from router.grammar.structural_tag import structural_tag_grammar
 
@@ -59,7 +59,23 @@ def test_32_alternatives_whose_last_property_tells_them_apart_are_followed() -> 
         }
         for i in range(32)
     ]
-    assert steps_of({"oneOf": kinds}) < MAX_SCHEMA_STEPS
+    assert steps_of({"oneOf": kinds}) < 2500
+    by_reference = {str(i): {"const": i} for i in range(32)}
+    for i, kind in enumerate(kinds):
+        kind["properties"]["kind"] = {"$ref": f"#/$defs/{i}"}
+    assert steps_of({"$defs": by_reference, "oneOf": kinds}) < 2500
+
+
+def test_alternatives_are_counted_before_pairs_are_made_of_them() -> None:
+    many = {"oneOf": [{"const": i} for i in range(256)]}
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match="32640 pairs in oneOf"):
+            checked_schema(many, param="schema")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000  # as many pairs take over two million
 
 
 def test_long_enums_are_compared_as_sets() -> None:
