@@ -34,6 +34,8 @@ class CallGrammars(msgspec.Struct, frozen=True):
     start: str
     start_in_thought: str | None
     """None: the model has no thoughts."""
+    num_compared: int = 0
+    """Steps of comparing alternatives: a form beside the calls has as many fewer."""
 
     @property
     def plain(self) -> Grammar:
@@ -69,17 +71,19 @@ def call_grammars(wish: CallWish) -> CallGrammars:
         replace(each, schema=checked_schema(each.schema, param=each.param, budget=budget))
         for each in wish.functions
     ]
+    num_compared = budget.comparisons.num
     syntax = syntax_of(wish.tools, functions, terms, budget)
     rules = [SPACES_RULE, f"call: {' | '.join(syntax.calls)}"]
     rules.append(f"section: {_section(syntax, wish.only_one)}")
     rules += syntax.rules
     rules += _called(syntax, wish, terms) if wish.must_call else _maybe(wish, terms)
     if wish.thoughts is None:
-        made = CallGrammars("\n".join(rules), "start: answer", None)
+        made = CallGrammars("\n".join(rules), "start: answer", None, num_compared)
     else:
         rules += terms.up_to(wish.thoughts.end, "thought")
         start = f"start: ({SPACES} {terms.word(wish.thoughts.begin)} thought {SPACES})? answer"
-        made = CallGrammars("\n".join(rules), start, f"start: thought {SPACES} answer")
+        in_thought = f"start: thought {SPACES} answer"
+        made = CallGrammars("\n".join(rules), start, in_thought, num_compared)
     lark_grammar(made.plain.text, param=_PARAM, kind=GrammarKind.TOOLS)  # its limits
     return made
 

@@ -21,7 +21,7 @@ from router.grammar.limits import (
     check_size,
     refuse,
 )
-from router.grammar.schema_budget import SchemaBudget
+from router.grammar.schema_budget import SchemaBudget, budget_of
 
 _RULE = re.compile(
     r"^[ \t]*[?!]*[A-Za-z_](?:[^:\n\"/]|\"(?:[^\"\\\n]|\\.)*+\"|/(?:[^/\\\n]|\\.)++/)*+:",
@@ -34,17 +34,20 @@ _SCHEMA = re.compile(r"%json\s*")
 """What a schema stands behind."""
 
 
-def lark_grammar(text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK) -> Grammar:
+def lark_grammar(
+    text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK, num_compared: int = 0
+) -> Grammar:
     """Raises InvalidRequest; what is wrong in it otherwise, a trial finds.
 
-    `kind`: another one where it was made here, of parts that were checked."""
+    `kind`: another one where it was made here, of parts that were checked.
+    `num_compared`: see `budget_of`."""
     check_size(text, param)
     check_at_most(len(_RULE.findall(text)), MAX_LARK_RULES, "rules", param)
     _check_depth(text, param)
     if kind is GrammarKind.LARK and "x-guidance" in text:
         refuse(f"{param}: `x-guidance` is not supported in a grammar", param)
     if kind is GrammarKind.LARK:
-        _check_schemas(text, param)
+        _check_schemas(text, budget_of(param, num_compared))
     if has_parts(text):
         refuse(f"{param} is no Lark grammar: it has no rule `start`", param)
     return Grammar(text, kind, param)
@@ -86,10 +89,10 @@ def json_object_grammar(*, param: str, options: JsonOptions = AS_IT_COMES) -> Gr
     return schema_grammar(anything, param=param, kind=GrammarKind.JSON_OBJECT, options=options)
 
 
-def _check_schemas(text: str, param: str) -> None:
+def _check_schemas(text: str, budget: SchemaBudget) -> None:
     """Those that stand in a client's own grammar, by what they mean and not by how their letters
     are written. What is no JSON there, a trial refuses."""
-    budget, decoder = SchemaBudget(param), json.JSONDecoder()
+    param, decoder = budget.param, json.JSONDecoder()
     places = [found.end() for found in _SCHEMA.finditer(text)]
     check_at_most(len(places), MAX_LARK_SCHEMAS, "places of %json", param)
     for place in places:

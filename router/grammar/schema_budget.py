@@ -67,3 +67,11 @@ class SchemaBudget:
     """Schemas that are asked which texts they take."""
     written_bytes: Allowance = field(default_factory=_written_bytes)
     """Of parameters that are written one by one, each with the definitions that it may need."""
+
+
+def budget_of(param: str, num_compared: int = 0) -> SchemaBudget:
+    """Of a form. `num_compared`: steps that the request's tools have taken of its comparisons."""
+    budget = SchemaBudget(param)
+    if num_compared:
+        budget.comparisons.take(num_compared, "tools")
+    return budget

@@ -18,7 +18,7 @@ from router.grammar.json_schema import json_in_lark
 from router.grammar.lark import lark_grammar
 from router.grammar.lark_terms import quoted, regex, up_to_any, without_any
 from router.grammar.limits import check_at_most, check_size, refuse
-from router.grammar.schema_budget import SchemaBudget
+from router.grammar.schema_budget import SchemaBudget, budget_of
 
 MAX_TRIGGERS = 16
 MAX_STRUCTURES = 64
@@ -40,8 +40,8 @@ class StructuralTag(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str = "structural_tag"
 
 
-def structural_tag_grammar(asked: Any, *, param: str) -> Grammar:
-    """`asked`: plain JSON values. Raises InvalidRequest."""
+def structural_tag_grammar(asked: Any, *, param: str, num_compared: int = 0) -> Grammar:
+    """`asked`: plain JSON values; `num_compared`: see `budget_of`. Raises InvalidRequest."""
     if isinstance(asked, dict) and "format" in asked:
         refuse(f"{param}: `format` is not supported; use structures and triggers", param)
     try:
@@ -50,15 +50,16 @@ def structural_tag_grammar(asked: Any, *, param: str) -> Grammar:
         raise InvalidRequest(f"{param} is no structural tag: {error}", param=param) from None
     check_at_most(len(tag.triggers), MAX_TRIGGERS, "triggers", param)
     check_at_most(len(tag.structures), MAX_STRUCTURES, "structures", param)
-    return lark_grammar(_lark(tag, param), param=param, kind=GrammarKind.STRUCTURAL_TAG)
+    text = _lark(tag, budget_of(param, num_compared))
+    return lark_grammar(text, param=param, kind=GrammarKind.STRUCTURAL_TAG)
 
 
-def _lark(tag: StructuralTag, param: str) -> str:
+def _lark(tag: StructuralTag, budget: SchemaBudget) -> str:
+    param = budget.param
     if not tag.triggers or not tag.structures:
         refuse(f"{param} needs at least one trigger and one structure", param)
     regexes = [regex(trigger) for trigger in tag.triggers]
     check_size("".join(regexes), param)  # each rule has all of them
-    budget = SchemaBudget(param)
     parts = [_parts_of(i, regexes, tag, budget) for i in range(len(regexes))]
     names = " | ".join(f"part_{i}" for i in range(len(parts)))
     return "\n".join([f"start: ({names})* TAIL", f"TAIL: {without_any(regexes)}", *parts])

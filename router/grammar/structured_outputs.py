@@ -41,8 +41,9 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         )
 
 
-def grammar_of(asked: StructuredOutputs, *, param: str) -> Grammar:
-    """Raises InvalidRequest, naming the constraint at fault behind `param`."""
+def grammar_of(asked: StructuredOutputs, *, param: str, num_compared: int = 0) -> Grammar:
+    """Raises InvalidRequest, naming the constraint at fault behind `param`. `num_compared`: see
+    `budget_of`."""
     given = [name for name in CONSTRAINTS if getattr(asked, name) not in (None, "")]
     if asked.json_object is False:
         given.remove("json_object")
@@ -51,7 +52,7 @@ def grammar_of(asked: StructuredOutputs, *, param: str) -> Grammar:
         refuse(f"{param} needs exactly one of {', '.join(CONSTRAINTS)}; it has {named}", param)
     name = given[0]
     _check_options(asked, name, param)
-    return _BUILDERS[name](asked, f"{param}.{name}")
+    return _BUILDERS[name](asked, f"{param}.{name}", num_compared)
 
 
 def _check_options(asked: StructuredOutputs, name: str, param: str) -> None:
@@ -72,23 +73,24 @@ def json_value(text: str, param: str) -> Any:
         raise InvalidRequest(f"{param} is no JSON: {error}", param=param) from None
 
 
-def _json(asked: StructuredOutputs, param: str) -> Grammar:
+def _json(asked: StructuredOutputs, param: str, num_compared: int) -> Grammar:
     schema = json_value(asked.json, param) if isinstance(asked.json, str) else asked.json
-    return schema_grammar(schema, param=param, options=asked.options)
+    return schema_grammar(schema, param=param, options=asked.options, num_compared=num_compared)
 
 
-def _structural_tag(asked: StructuredOutputs, param: str) -> Grammar:
+def _structural_tag(asked: StructuredOutputs, param: str, num_compared: int) -> Grammar:
     tag = asked.structural_tag
-    return structural_tag_grammar(
-        json_value(tag, param) if isinstance(tag, str) else tag, param=param
-    )
+    plain = json_value(tag, param) if isinstance(tag, str) else tag
+    return structural_tag_grammar(plain, param=param, num_compared=num_compared)
 
 
-_BUILDERS: dict[str, Callable[[StructuredOutputs, str], Grammar]] = {
+_BUILDERS: dict[str, Callable[[StructuredOutputs, str, int], Grammar]] = {
     "json": _json,
-    "regex": lambda asked, param: regex_grammar(asked.regex or "", param=param),
-    "choice": lambda asked, param: choice_grammar(asked.choice or [], param=param),
-    "grammar": lambda asked, param: lark_grammar(asked.grammar or "", param=param),
-    "json_object": lambda asked, param: json_object_grammar(param=param, options=asked.options),
+    "regex": lambda asked, param, _: regex_grammar(asked.regex or "", param=param),
+    "choice": lambda asked, param, _: choice_grammar(asked.choice or [], param=param),
+    "grammar": lambda asked, param, num_compared: lark_grammar(
+        asked.grammar or "", param=param, num_compared=num_compared
+    ),
+    "json_object": lambda asked, param, _: json_object_grammar(param=param, options=asked.options),
     "structural_tag": _structural_tag,
 }

@@ -18,7 +18,8 @@ def forms_of(
 ) -> FormsByPrompt:
     """`called`: the grammar of calls, where the request asks for any. Raises InvalidRequest, naming
     the field at fault."""
-    form, thoughts = grammar_in(request), model.manners.thoughts
+    num_compared = 0 if called is None else called.num_compared
+    form, thoughts = grammar_in(request, num_compared=num_compared), model.manners.thoughts
     if called is not None and (form is None or must_call(request)):
         return FormsByPrompt(called.plain, called.in_thought)
     answer = FormsByPrompt(form)
