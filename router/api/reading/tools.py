@@ -22,6 +22,8 @@ MAX_TOOLS_BYTES = 512 * 1024
 """Of all tools of a body, as JSON: a million tokens of most models."""
 MAX_SCHEMA_DEPTH = 32
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME_CHARS}}}")
+_SHOWN = MAX_NAME_CHARS + 6
+"""Of a name, so that one that is too long does not look as if it were not."""
 _WORDS = ("none", "auto", "required")
 
 
@@ -101,7 +103,7 @@ def _function(tool: ToolDefinition, where: str) -> FunctionDefinition:
         raise InvalidRequest(f"{where}.function is missing", param=f"{where}.function")
     if _NAME.fullmatch(tool.function.name) is None:
         raise InvalidRequest(
-            f"{where}.function.name is {tool.function.name[:MAX_NAME_CHARS]!r}; allowed: "
+            f"{where}.function.name is {tool.function.name[:_SHOWN]!r}; allowed: "
             f"1 to {MAX_NAME_CHARS} letters, digits, _ and -",
             param=f"{where}.function.name",
         )
@@ -117,7 +119,7 @@ def _check_named(choice: NamedChoice, tools: list[ToolDefinition]) -> None:
     names = [tool.function.name for tool in tools if tool.function is not None]
     if choice.function.name not in names:
         raise InvalidRequest(
-            f"tool_choice names {choice.function.name[:MAX_NAME_CHARS]!r}, which is not among the "
+            f"tool_choice names {choice.function.name[:_SHOWN]!r}, which is not among the "
             "tools",
             param="tool_choice",
         )
