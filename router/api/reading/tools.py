@@ -119,7 +119,6 @@ def _check_named(choice: NamedChoice, tools: list[ToolDefinition]) -> None:
     names = [tool.function.name for tool in tools if tool.function is not None]
     if choice.function.name not in names:
         raise InvalidRequest(
-            f"tool_choice names {choice.function.name[:_SHOWN]!r}, which is not among the "
-            "tools",
+            f"tool_choice names {choice.function.name[:_SHOWN]!r}, which is not among the tools",
             param="tool_choice",
         )
