@@ -141,65 +141,30 @@ def test_of_calls_in_parallel_only_the_first_is_told_where_that_was_asked() -> N
 
 
 _CALL = '{"name": "now", "arguments": {}}'
-_CUT_BEHIND_A_CALL = (
-    ("hermes", f"<tool_call>\n{_CALL}", "\n</tool_call>\n<tool_call>\n" + _CALL[:25]),
-    ("qwen3_coder", "<function=now>\n</function>", "\n</tool_call>\n<tool_call>\n<function=no"),
-    ("llama3_json", _CALL, "; " + _CALL[:25]),
-    ("pythonic", "<|python_start|>[now()]", "<|python_end|> <|python_star"),
-    ("mistral", f"[TOOL_CALLS][{_CALL}", ", " + _CALL[:25]),
-    ("mistral", "[TOOL_CALLS]now[ARGS]{}", "[TOOL_CALLS]weather[CALL_ID]a[ARGS]"),
-    (
-        "deepseek_v3",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}",
-        "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>now<｜tool▁sep｜>",
-    ),
-    ("gemma", "<start_function_call>call:now{}", "<end_function_call>\n<start_function_call>cal"),
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("hermes", f"<tool_call>\n{_CALL}"),
+        ("qwen3_coder", "<function=now>\n</function>"),
+        ("llama3_json", _CALL),
+        ("pythonic", "<|python_start|>[now()]"),
+        ("mistral", f"[TOOL_CALLS][{_CALL}"),
+        ("mistral", "[TOOL_CALLS]now[ARGS]{}"),
+        (
+            "deepseek_v3",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}",
+        ),
+        ("gemma", "<start_function_call>call:now{}"),
+    ],
 )
-
-
-@pytest.mark.parametrize(("name", "call", "behind"), _CUT_BEHIND_A_CALL)
-def test_markers_that_the_end_cuts_behind_a_whole_call_are_no_content(
-    name: str, call: str, behind: str
-) -> None:
-    for num_chars in range(len(behind) + 1):
-        text = call + behind[:num_chars]
-        whole, parser = parsed(parsing(name), [text])
-        assert (gathered(whole), parser.has_called) == (([NOW], "", ""), True), text
-        assert parsed(parsing(name), list(text))[0] == whole
-        at_once = AnswerParser(parsing(name)).finish(text)
-        assert gathered(at_once) == ([NOW], "", ""), text
-
-
-@pytest.mark.parametrize(("name", "call", "behind"), _CUT_BEHIND_A_CALL)
-def test_a_name_of_128_characters_is_read_by_every_family(
-    name: str, call: str, behind: str
-) -> None:
+def test_a_name_of_128_characters_is_read_by_every_family(name: str, call: str) -> None:
     tool = "n" * 128
     of_it = Parsing(tools=FORMATS[name], names={tool})
     for text in (call.replace("now", tool), call.replace("now", tool + "n")):
         calls, _, _ = gathered(parsed(of_it, list(text))[0])
         assert calls == ([(tool, {})] if tool + "n" not in text else []), text
-
-
-@pytest.mark.parametrize("text", ["<tool_c", "then <tool_c", "</tool"])
-def test_what_the_end_cuts_behind_text_stays_content(text: str) -> None:
-    told = f"<tool_call>{_CALL}</tool_call>a {text}"
-    assert gathered(parsed(parsing("hermes"), list(told))[0])[1] == f"a {text}"
-    assert gathered(parsed(parsing("hermes"), [text])[0])[1] == text
-
-
-@pytest.mark.parametrize("end", ["\\ud83d", "\\ud83d\\ude", "b\\", 'b", '])
-def test_behind_arguments_that_the_end_cuts_nothing_is_told(end: str) -> None:
-    text = '<tool_call>{"name": "weather", "arguments": {"city": "' + end
-    for pieces in ([text], list(text)):
-        *_, broken = parsed(parsing("hermes"), pieces)[0]
-        assert broken == CallBroken(0, text, "")
-
-
-def test_a_later_call_that_the_end_cuts_is_not_told_where_only_the_first_is() -> None:
-    text = '[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]weather[ARGS]{"a'
-    one = Parsing(tools=FORMATS["mistral"], names=("now",), only_first_call=True)
-    assert gathered(parsed(one, list(text))[0]) == ([NOW], "", "")
 
 
 def test_deep_nesting_is_no_call_and_no_crash() -> None:
