@@ -109,7 +109,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _between("number of stop_token_ids", len(self.stop_token_ids), 0, MAX_BEAM_STOP_TOKENS)
         for name, unused in _UNUSED_BY_BEAMS.items():
             if getattr(self, name) not in unused:
-                asked = self.grammar and name == "grammar" and self.grammar.param or name
+                asked = name
+                if name == "grammar" and self.grammar is not None:
+                    asked = self.grammar.param or name
                 raise InvalidRequest(
                     f"{asked} does not go with a beam search, which follows the model's own "
                     f"distribution; leave {asked} out",

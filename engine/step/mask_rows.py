@@ -41,9 +41,7 @@ def row_of(request: Request, sequence: Sequence, *, is_drafted: bool) -> MaskedR
     new = sequence.token_ids[sequence.num_prompt + constraint.num_known :]
     if len(new) > MAX_AT_ONCE:
         constraint.is_watched = True
-    if not is_drafted or not constraint.may_draft:
-        return MaskedRow(constraint, new)
-    if sequence.life.state is not DECODING:
+    if not (is_drafted and constraint.may_draft and sequence.life.state is DECODING):
         return MaskedRow(constraint, new)
     most = request.params.max_tokens - sequence.num_generated - 1
     return MaskedRow(constraint, new, most_forced=min(MAX_DRAFT_TOKENS, most))
