@@ -34,6 +34,7 @@ from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
+from router.front.text_work import TextWork
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
@@ -90,11 +91,12 @@ async def running_grpc(
     keeps_streams: bool = False,
     model: ServedModel | None = None,
     keyring: Keyring | None = None,
+    texts: TextWork | None = None,
     **numbers: int,
 ) -> AsyncIterator[GrpcFront]:
     model = model or byte_model()
     source = FakeSource(script)
-    pipeline = CompletionPipeline(model, source, InProcessText(model))
+    pipeline = CompletionPipeline(model, source, texts or InProcessText(model))
     in_flight = Lifespan.opened("router")
     times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0, clock=clock)
     door = DoorContext(
