@@ -14,7 +14,7 @@ from cluster.models.cache.store import ModelStore
 from protos import inference_pb2
 from router.front.model_loading import load_text_side
 from tests.core_speed import slowness
-from tests.router.front_fakes import until
+from tests.router.front_fakes import small_limits, until
 from tests.router.grammar.hostile import LARK, SCHEMAS
 from tests.router.grammar.test_hostile_at_the_door import (
     CONTEXT_TOKENS,
@@ -71,7 +71,11 @@ async def test_each_is_refused_over_grpc_while_a_stream_goes_on(
 ) -> None:
     card = ModelStore().resolve(NAME)
     model, told = load_text_side(card, NAME, lambda: CONTEXT_TOKENS), [0]
-    async with workers_of(card) as texts, running_grpc(talks, model=model, texts=texts) as front:
+    patient = small_limits(reader_timeout_s=LIMIT_S, request_timeout_s=LIMIT_S)
+    async with (
+        workers_of(card) as texts,
+        running_grpc(talks, patient, model=model, texts=texts) as front,
+    ):
         telling = asyncio.create_task(stream(front, told))
         await until(partial(_has_more, told, 0), "the stream has begun")
         with measured_turns(monkeypatch) as turns:
