@@ -12,6 +12,8 @@ class CachedBlock(msgspec.Struct, frozen=True):
     parent: bytes | None
     """None for the first block of a sequence."""
     token_ids: list[int]
+    adapter: str = ""
+    """Digest of the adapter that computed it; empty: the model alone did."""
 
 
 class CacheChange(msgspec.Struct, frozen=True):

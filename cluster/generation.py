@@ -79,6 +79,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     decode_worker: str = ""
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
+    draft_tokens_by_position: tuple[int, ...] = ()
+    accepted_draft_tokens_by_position: tuple[int, ...] = ()
+    draft_steps: int = 0
+    draft_step_tokens: int = 0
+    draft_gain: float = 0.0
 
 
 PAIR_UNIT_TOKENS = 1024

@@ -191,9 +191,13 @@ def timing_to_wire(timing: Timing) -> generation_pb2.Timing:
 
 def timing_from_wire(message: generation_pb2.Timing) -> Timing:
     """The inverse of `timing_to_wire`."""
-    return Timing(**dict(zip(_TIMING_NAMES, _timing_values(message), strict=True)))
+    values = dict(zip(_TIMING_NAMES, _timing_values(message), strict=True))
+    for name in _BY_POSITION:
+        values[name] = tuple(values[name])
+    return Timing(**values)
 
 
+_BY_POSITION = ("draft_tokens_by_position", "accepted_draft_tokens_by_position")
 _TIMING_NAMES = Timing.__struct_fields__
 _timing_values = attrgetter(*_TIMING_NAMES)
 _LOAD_NAMES = tuple(name for name in EngineLoad.__struct_fields__ if name != "home_blocks_left")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from cluster.deadline import Clock
 from cluster.generation import Timing
 from cluster.prompt_stages import PromptStages
+from engine.contract.draft_numbers import NO_DRAFTS
 from engine.contract.messages import Fetched, PromptComputed, RequestEnded
 
 
@@ -106,7 +107,7 @@ class StageTimes:
         self, said: PromptComputed | RequestEnded, *, worker_id: str, kv_transport: str
     ) -> Timing:
         """The worker's part of a request's timing, as far as it is known."""
-        source = self._source
+        source, drafts = self._source, said.drafts if isinstance(said, RequestEnded) else NO_DRAFTS
         reservation_ms = self._between_ms(self._submitted_at, self._reserved_at)
         return Timing(
             queue_ms=reservation_ms + source.queue_ms if source else said.queue_ms,
@@ -118,10 +119,13 @@ class StageTimes:
             kv_transport=kv_transport if self._kv_bytes else "",
             prefill_worker=source.worker_id if source else "",
             decode_worker=worker_id,
-            draft_tokens=said.draft_tokens if isinstance(said, RequestEnded) else 0,
-            accepted_draft_tokens=(
-                said.accepted_draft_tokens if isinstance(said, RequestEnded) else 0
-            ),
+            draft_tokens=sum(drafts.tried),
+            accepted_draft_tokens=sum(drafts.kept),
+            draft_tokens_by_position=tuple(drafts.tried),
+            accepted_draft_tokens_by_position=tuple(drafts.kept),
+            draft_steps=drafts.num_steps,
+            draft_step_tokens=drafts.num_tokens,
+            draft_gain=drafts.gain,
         )
 
     def stages(self) -> PromptStages:

@@ -143,7 +143,7 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., accepted_prediction_tokens: _Optional[int] = ..., rejected_prediction_tokens: _Optional[int] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("ttft_ms", "queue_ms", "prefill_ms", "kv_ms", "decode_ms", "kv_bytes", "kv_transfer_ms", "kv_visible_ms", "kv_transport", "itl_ms", "prefill_worker", "decode_worker", "draft_tokens", "accepted_draft_tokens")
+    __slots__ = ("ttft_ms", "queue_ms", "prefill_ms", "kv_ms", "decode_ms", "kv_bytes", "kv_transfer_ms", "kv_visible_ms", "kv_transport", "itl_ms", "prefill_worker", "decode_worker", "draft_tokens", "accepted_draft_tokens", "draft_tokens_by_position", "accepted_draft_tokens_by_position", "draft_steps", "draft_step_tokens", "draft_gain")
     TTFT_MS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,11 @@ class Timing(_message.Message):
     DECODE_WORKER_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKENS_BY_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_DRAFT_TOKENS_BY_POSITION_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_STEPS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_GAIN_FIELD_NUMBER: _ClassVar[int]
     ttft_ms: float
     queue_ms: float
     prefill_ms: float
@@ -172,4 +177,9 @@ class Timing(_message.Message):
     decode_worker: str
     draft_tokens: int
     accepted_draft_tokens: int
-    def __init__(self, ttft_ms: _Optional[float] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., kv_ms: _Optional[float] = ..., decode_ms: _Optional[float] = ..., kv_bytes: _Optional[int] = ..., kv_transfer_ms: _Optional[float] = ..., kv_visible_ms: _Optional[float] = ..., kv_transport: _Optional[str] = ..., itl_ms: _Optional[float] = ..., prefill_worker: _Optional[str] = ..., decode_worker: _Optional[str] = ..., draft_tokens: _Optional[int] = ..., accepted_draft_tokens: _Optional[int] = ...) -> None: ...
+    draft_tokens_by_position: _containers.RepeatedScalarFieldContainer[int]
+    accepted_draft_tokens_by_position: _containers.RepeatedScalarFieldContainer[int]
+    draft_steps: int
+    draft_step_tokens: int
+    draft_gain: float
+    def __init__(self, ttft_ms: _Optional[float] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., kv_ms: _Optional[float] = ..., decode_ms: _Optional[float] = ..., kv_bytes: _Optional[int] = ..., kv_transfer_ms: _Optional[float] = ..., kv_visible_ms: _Optional[float] = ..., kv_transport: _Optional[str] = ..., itl_ms: _Optional[float] = ..., prefill_worker: _Optional[str] = ..., decode_worker: _Optional[str] = ..., draft_tokens: _Optional[int] = ..., accepted_draft_tokens: _Optional[int] = ..., draft_tokens_by_position: _Optional[_Iterable[int]] = ..., accepted_draft_tokens_by_position: _Optional[_Iterable[int]] = ..., draft_steps: _Optional[int] = ..., draft_step_tokens: _Optional[int] = ..., draft_gain: _Optional[float] = ...) -> None: ...

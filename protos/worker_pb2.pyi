@@ -77,14 +77,16 @@ class ReceivedPrefixes(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., handed_tokens: _Optional[int] = ..., known_tokens: _Optional[int] = ..., num_bytes: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class TakeOverRequest(_message.Message):
-    __slots__ = ("source", "cache_root", "token_ids")
+    __slots__ = ("source", "cache_root", "token_ids", "adapter")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     source: PrefillTarget
     cache_root: bytes
     token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, source: _Optional[_Union[PrefillTarget, _Mapping]] = ..., cache_root: _Optional[bytes] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    adapter: str
+    def __init__(self, source: _Optional[_Union[PrefillTarget, _Mapping]] = ..., cache_root: _Optional[bytes] = ..., token_ids: _Optional[_Iterable[int]] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class TakeOverReport(_message.Message):
     __slots__ = ("handed_tokens", "known_tokens", "num_bytes")

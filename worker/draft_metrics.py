@@ -33,6 +33,17 @@ class DraftMetrics:
             "Tokens that those steps gave: over the steps, what a step gives a sequence.",
             registry=registry,
         )
+        self._took = Counter(
+            "splitserve_worker_draft_step_seconds",
+            "Time of those steps, and of all guessing.",
+            registry=registry,
+        )
+        self._plain = Counter(
+            "splitserve_worker_draft_plain_seconds",
+            "Time that steps without drafts would have taken for those tokens, by what such steps "
+            "take here: over the time of those steps, the gain, 1 without drafts.",
+            registry=registry,
+        )
         self._guessing = Counter(
             "splitserve_worker_draft_guess_seconds",
             "Time of steps in which a draft model or a head read and guessed.",
@@ -53,6 +64,8 @@ class DraftMetrics:
             self._take_places(drafter, places, last.by_drafter.get(drafter, DraftPlaces()))
         self._steps.inc(max(0, numbers.num_steps - last.num_steps))
         self._given.inc(max(0, numbers.num_tokens - last.num_tokens))
+        self._took.inc(max(0.0, numbers.took_s - last.took_s))
+        self._plain.inc(max(0.0, numbers.plain_s - last.plain_s))
         self._guessing.inc(max(0.0, numbers.guess_s - last.guess_s))
         for drafter in numbers.out:
             self._out.labels(drafter.value).set(1)

@@ -222,12 +222,12 @@ class WorkerProcess:
         return page.port
 
     def _publisher_for(self, engine: EngineHost) -> KvEventPublisher:
+        own, keys = self._options, self._event_keys
         return KvEventPublisher(
-            self._options.host,
-            self._options.kv_events_port,
-            self._options.kv_replay_port,
+            *(own.host, own.kv_events_port, own.kv_replay_port),
             engine.snapshot,
-            keys=self._event_keys,
+            keys=keys,
+            names=lambda: {it.adapter.digest: it.adapter.name for it in self._place.adapters()},
         )
 
     def _open_role(

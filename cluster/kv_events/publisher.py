@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import zmq
 import zmq.asyncio
@@ -23,6 +23,7 @@ from cluster.kv_events.keys import HANDSHAKE_BYTES, EventGate, EventKeys
 from cluster.kv_events.replay_buffer import ReplayBuffer
 from cluster.kv_events.wire import (
     END,
+    NO_NAMES,
     AllBlocksCleared,
     Event,
     EventBatch,
@@ -57,7 +58,8 @@ _log = get_logger("kv_events")
 class KvEventPublisher:
     """One per worker process. Every call comes from the event loop's thread.
 
-    `snapshot` returns the live cached blocks, parents first, as of some moment after its call.
+    `snapshot` returns the live cached blocks, parents first, as of some moment after its call;
+    `names` says what clients call each adapter, by its digest, and is asked for what one computed.
     """
 
     def __init__(
@@ -71,12 +73,13 @@ class KvEventPublisher:
         keys: EventKeys | None = None,
         topic: str = "",
         sleep: Sleep = asyncio.sleep,
+        names: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """`start` listens on `host`. Without `keys` it tells everybody."""
         self._endpoints = (f"tcp://{host}:{port}", f"tcp://{host}:{replay_port}")
         self._host = host
         self._snapshot = snapshot
-        self._topic = topic.encode()
+        self._topic, self._names = topic.encode(), names
         self._buffer = buffer or ReplayBuffer()
         self._sleep = sleep
         self._share = LoopShare()
@@ -121,11 +124,14 @@ class KvEventPublisher:
         self._publish(CacheChange(stored=last, removed=change.removed, cleared=cleared))
 
     def _publish(self, change: CacheChange) -> None:
-        payload = _payload(to_events(change))
+        payload = _payload(to_events(change, self._names_for(change.stored)))
         number = self._next_number
         self._next_number += 1
         self._buffer.add(number, payload)
         self._pub.send_multipart((self._topic, encode_sequence(number), payload))
+
+    def _names_for(self, blocks: list[CachedBlock]) -> Mapping[str, str]:
+        return self._names() if any(block.adapter for block in blocks) else NO_NAMES
 
     async def stop(self) -> None:
         """Closes both sockets; idempotent."""
@@ -183,7 +189,7 @@ class KvEventPublisher:
         events: list[Event] = [AllBlocksCleared()]
         for chunk in _chunks(blocks) or [[]]:
             await self._share.breathe()
-            events += stored_events(chunk)
+            events += stored_events(chunk, self._names_for(chunk))
             await self._send(peer, self._topic, encode_sequence(number), _payload(events))
             events = []
         await self._send_buffered(peer, number + 1)

@@ -16,7 +16,8 @@ go on without a gap. A publisher that knows no snapshots answers with END alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -33,6 +34,7 @@ SLICE_NAMES = 32
 """Removed blocks: 1 ms at most, where each is cut out of a long run. Every second one of 6,250 held
 the loop for 34 ms when they were handled in one go."""
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _SEQUENCE = struct.Struct(">Q")
 
 BlockHash = bytes | int
@@ -46,8 +48,11 @@ class BlockStored(msgspec.Struct, tag=True, gc=False):
     token_ids: list[int]
     block_size: int
     lora_id: int | None = None
+    """vLLM's number of the adapter that computed them, which no other has; here it is made of the
+    digest."""
     medium: str | None = DEVICE_MEDIUM
     lora_name: str | None = None
+    """What clients call that adapter; None: the model alone computed them."""
 
 
 class BlockRemoved(msgspec.Struct, tag=True, gc=False):
@@ -98,17 +103,21 @@ def decode_sequence(frame: bytes) -> int:
     return int(_SEQUENCE.unpack(frame)[0])
 
 
-def to_events(change: CacheChange) -> list[Event]:
-    """In the order of a change: cleared, stored (a chain of blocks in one event), removed."""
+def to_events(change: CacheChange, names: Mapping[str, str] = NO_NAMES) -> list[Event]:
+    """In the order of a change: cleared, stored (a chain of blocks in one event), removed.
+    `names`: see `stored_events`."""
     events: list[Event] = [AllBlocksCleared()] if change.cleared else []
-    events += stored_events(change.stored)
+    events += stored_events(change.stored, names)
     if change.removed:
         events.append(BlockRemoved(list(change.removed)))
     return events
 
 
-def stored_events(blocks: list[CachedBlock]) -> list[BlockStored]:
-    """One event per run of blocks that follow each other."""
+def stored_events(
+    blocks: list[CachedBlock], names: Mapping[str, str] = NO_NAMES
+) -> list[BlockStored]:
+    """One event per run of blocks that follow each other. `names`: of adapters, by digest; one that
+    has none is called by its digest."""
     events: list[BlockStored] = []
     for block in blocks:
         last = events[-1] if events else None
@@ -118,8 +127,18 @@ def stored_events(blocks: list[CachedBlock]) -> list[BlockStored]:
             last.token_ids.extend(block.token_ids)
         else:
             size = len(block.token_ids)
-            events.append(BlockStored([block.name], block.parent, list(block.token_ids), size))
+            stored = BlockStored([block.name], block.parent, list(block.token_ids), size)
+            if block.adapter:
+                stored.lora_id = _lora_id(block.adapter)
+                stored.lora_name = names.get(block.adapter, block.adapter)
+            events.append(stored)
     return events
+
+
+def _lora_id(digest: str) -> int:
+    """From 1 to 2**31 - 1, as others keep it in 32 bits: that two of 256 adapters share one has a
+    chance of 1 in 65,000."""
+    return 1 + int(digest[:8], 16) % 0x7FFFFFFF
 
 
 def to_changes(batch: EventBatch) -> Iterator[CacheChange]:
@@ -127,7 +146,8 @@ def to_changes(batch: EventBatch) -> Iterator[CacheChange]:
     removed ones, at a time.
 
     Lazy: nothing is read before it is asked for. Raises ValueError when counts do not fit together.
-    Events of other tiers and of adapters are left out: the index knows the device tier only.
+    Events of other tiers are left out: the index knows the device tier only. An adapter's blocks
+    have names of their own.
     """
     for event in batch.events:
         yield from _changes_of(event)
@@ -141,7 +161,7 @@ def _changes_of(event: Event) -> Iterator[CacheChange]:
             if event.medium in (None, DEVICE_MEDIUM):
                 yield from _removed(event)
         case BlockStored():
-            if event.medium in (None, DEVICE_MEDIUM) and event.lora_name is None:
+            if event.medium in (None, DEVICE_MEDIUM):
                 yield from _stored(event)
 
 

@@ -63,7 +63,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     come next are those that would have come. EXPORT and REMOTE take one choice."""
 
     adapter: str = ""
-    """Digest of the adapter that computes it, prompt and answer; empty: the model alone."""
+    """Digest of the adapter that computes it, prompt and answer; empty: the model alone. KEEP: of
+    the one that has computed it, which need not be here."""
     owner: bytes = b""
     """Whose it is: adapters that lack room are given it by turns of their requests' owners."""
     prediction: list[int] = []

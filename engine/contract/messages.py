@@ -30,7 +30,7 @@ from cluster.generation import EngineLoad, FinishReason, GeneratedToken, PromptT
 from cluster.kv_peer import KvPeer
 from cluster.rank_facts import RankFacts, RankWait
 from engine.contract.adapters import AdapterNews
-from engine.contract.draft_numbers import DraftNumbers
+from engine.contract.draft_numbers import NO_DRAFTS, DraftNumbers, RequestDrafts
 from engine.contract.expert_numbers import ExpertNumbers
 from engine.contract.warm_blocks import WarmBlocks
 from engine.contract.weight_format import WeightFormat
@@ -144,12 +144,19 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
-    draft_tokens: int = 0
-    """Guessed and verified, over all choices."""
-    accepted_draft_tokens: int = 0
-    """Of those, the ones that were right."""
+    drafts: RequestDrafts = NO_DRAFTS
     error_code: str = ""
     error_message: str = ""
+
+    @property
+    def draft_tokens(self) -> int:
+        """Guessed and verified, over all choices."""
+        return sum(self.drafts.tried)
+
+    @property
+    def accepted_draft_tokens(self) -> int:
+        """Of those, the ones that were right."""
+        return sum(self.drafts.kept)
 
 
 class Inspection(msgspec.Struct, frozen=True):

@@ -72,7 +72,8 @@ class CommandHandler:
                 eos_token_ids=self._replica.eos_token_ids,
                 block_size=self._placement.block_size,
             )
-            use = self._enter(body) if body.adapter else None
+            is_computed = body.mode is not PrefillMode.KEEP
+            use = self._enter(body) if body.adapter and is_computed else None
         except SplitserveError as error:
             self._writer.refuse(body, error)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cluster.deadline import Clock
 from engine.step.meters.load_meter import LoadMeter
+from engine.step.meters.verified_drafts import VerifiedRows
 from engine.step.planning.plan import StepPlan
 from engine.step.speculation import Speculation
 from engine.step.verification import Verification
@@ -35,5 +36,15 @@ class DraftMeter:
         if verified is not None:
             now_s = self._clock()
             added_ms = self._meter.end_drafted(now_s, has_work=has_work, verified=verified)
+            self._note_gain(verified, added_ms, guess_s * 1e3)
         self._speculation.note(verified, added_ms)
         return verified is not None
+
+    def _note_gain(self, verified: VerifiedRows, added_ms: float, guess_ms: float) -> None:
+        """Beside what plain steps of as many sequences take, as measured."""
+        plain_ms = self._meter.costs.cost.decodes_ms(verified.num_decodes)
+        if plain_ms <= 0.0:
+            return  # nothing was measured yet
+        num_each = verified.num_tokens / verified.num_decodes
+        self._verification.counts.note_time(plain_ms * num_each, plain_ms + added_ms)
+        verified.note_time(plain_ms, plain_ms + added_ms + guess_ms)

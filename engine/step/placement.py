@@ -154,6 +154,7 @@ class Placement:
                 name=names[index],
                 parent=names[index - 1] if index else None,
                 token_ids=sequence.token_ids[start : start + self.block_size],
+                adapter=sequence.adapter_digest,
             )
             self.cache.store(sequence.blocks.block_ids[index], entry, root=sequence.cache_root)
         sequence.num_computed = num_computed

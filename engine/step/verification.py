@@ -63,15 +63,14 @@ class Verification:
             [] if span.sequence in late else self._rows_of(span, first) for first, span in placed
         ]
         drawn = iter(self._token_choice.draw(logits, [row for group in rows for row in group]))
-        drafts = list[VerifiedDraft]()
+        self._last = last = VerifiedRows(len(spans))
         given = [
-            self._give(span, [next(drawn) for _ in group], drafts)
+            self._give(span, [next(drawn) for _ in group], last)
             for (_, span), group in zip(placed, rows, strict=True)
         ]
         self.counts.note_step(given)
-        num_given = sum(given) + num_searched
-        self._last = VerifiedRows(len(spans), num_given, drafts)
-        return num_given
+        last.num_tokens = sum(given) + num_searched
+        return last.num_tokens
 
     def _advance_searches(
         self, logits: torch.Tensor, placed: list[_Placed]
@@ -101,11 +100,11 @@ class Verification:
         self,
         span: Span,
         drawn: Ordered[GeneratedToken | None],
-        drafts: list[VerifiedDraft],
+        told: VerifiedRows,
     ) -> int:
-        """Returns how many of them the sequence got; `drafts` gets what became of its draft."""
+        """Returns how many of them the sequence got; `told` gets what became of its draft."""
         if span.draft:
-            drafts.append(verified := VerifiedDraft.of(span))
+            told.drafts.append(verified := VerifiedDraft.of(span))
         sequence, draft = span.sequence, span.draft
         request = self._table.get(sequence.request_id)
         if request is None:
@@ -113,17 +112,20 @@ class Verification:
         if not drawn:
             self._placement.give_back_unused(sequence)
             return 0
+        tally = request.drafted
+        tally.num_steps += 1
         if draft:
-            request.drafted.begin(len(draft), span.num_predicted)
+            tally.begin(len(draft), span.num_predicted)
         num_given = num_kept = 0
         for place, token in enumerate(drawn):
             is_kept = place < len(draft) and token is not None and token.token_id == draft[place]
             if is_kept:
                 num_kept += 1
-                request.drafted.keep(is_predicted=place < span.num_predicted)
+                tally.keep(place, is_predicted=place < span.num_predicted)
             self._placement.record(sequence, sequence.num_computed + 1)
-            self._token_choice.give_one(sequence, token)
+            tally.num_tokens += token is not None
             num_given += token is not None
+            self._token_choice.give_one(sequence, token)
             if not is_kept or sequence.life.is_over:
                 break
         if draft:
@@ -131,6 +133,7 @@ class Verification:
             self.counts.note(span, num_kept)
             if not sequence.life.is_over:
                 self._placement.give_back_unused(sequence)
+        told.given.append((tally, num_given))
         return num_given
 
 

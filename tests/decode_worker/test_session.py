@@ -25,11 +25,13 @@ from cluster.wire import (
     identity_from_wire,
     identity_to_wire,
     prompt_token_from_wire,
+    timing_from_wire,
     usage_from_wire,
 )
 from cluster.worker_identity import WorkerIdentity
 from decode_worker.session import RouterSession
 from engine.contract.commands import Cancel, Finish, PrefillMode, Submit
+from engine.contract.draft_numbers import RequestDrafts
 from engine.contract.messages import Frame, PromptScored
 from protos import generation_pb2, worker_pb2
 from tests.decode_worker.decode_bench import (
@@ -74,12 +76,17 @@ async def test_a_prediction_goes_to_the_engine_and_what_came_of_guesses_comes_ba
     bench.link.say(Frame(tokens=[token_event(engine_id, token_id) for token_id in (7, 8, 5)]))
     said = ended_event(engine_id)
     usage = structs.replace(said.usage, accepted_prediction_tokens=2, rejected_prediction_tokens=1)
-    said = structs.replace(said, usage=usage, draft_tokens=5, accepted_draft_tokens=3)
+    drafts = RequestDrafts(tried=[3, 2], kept=[2, 1], num_steps=4, num_tokens=7, gain=1.5)
+    said = structs.replace(said, usage=usage, drafts=drafts)
     bench.link.say(Frame(ended=[said]))
     ended = await router.ended("a")
     assert router.tokens("a") == [7, 8, 5]  # several of a choice in one step
     assert usage_from_wire(ended.usage) == usage
-    assert (ended.timing.draft_tokens, ended.timing.accepted_draft_tokens) == (5, 3)
+    timing = timing_from_wire(ended.timing)
+    assert (timing.draft_tokens, timing.accepted_draft_tokens) == (5, 3)
+    assert timing.draft_tokens_by_position == (3, 2)
+    assert timing.accepted_draft_tokens_by_position == (2, 1)
+    assert (timing.draft_steps, timing.draft_step_tokens, timing.draft_gain) == (4, 7, 1.5)
 
 
 async def test_more_of_a_prediction_than_anybody_looks_at_is_refused(bench):

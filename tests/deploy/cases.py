@@ -71,6 +71,23 @@ WARM: Manifest = {
     "worker": {"env": [{"name": "HF_ENDPOINT", "value": "http://mirror"}]},
 }
 READ_ONLY: Manifest = {"model": {"cache": {"claim": "models", "readOnly": True}}}
+ADAPTERS: Manifest = {
+    "pools": {
+        "decode": {"options": {"maxNumSeqs": 32}},
+        "decode-adapters": {
+            "role": "decode",
+            "options": {"adapters": "/adapters", "adapterRanks": 128},
+            "extraVolumes": [
+                {
+                    "name": "adapters",
+                    "persistentVolumeClaim": {"claimName": "adapters", "readOnly": True},
+                }
+            ],
+            "extraVolumeMounts": [{"name": "adapters", "mountPath": "/adapters", "readOnly": True}],
+        },
+    }
+}
+"""One pool has them, from a claim."""
 PROMETHEUS: Manifest = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
 MATRIX = {
     "defaults": {},
@@ -84,6 +101,7 @@ MATRIX = {
     "inference pool": POOL,
     "warm-up": WARM,
     "read-only cache": READ_ONLY,
+    "adapters": ADAPTERS,
     **all_pairs(),
 }
 each_of_the_matrix = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())

@@ -76,6 +76,14 @@ def _manifests(words: tuple[str, ...], values: str) -> list[Manifest]:
     return [m for m in yaml.safe_load_all(done.stdout) if m]
 
 
+def mounted(release: Rendered, pod: str) -> dict[str, Manifest | None]:
+    """By the path in its container: the claim that lies there; None: something else does."""
+    spec = release.pods[pod]["spec"]
+    (container,) = spec["containers"]
+    claims = {each["name"]: each.get("persistentVolumeClaim") for each in spec["volumes"]}
+    return {each["mountPath"]: claims[each["name"]] for each in container["volumeMounts"]}
+
+
 def refusal(values: Manifest) -> str:
     """What helm says of values that it refuses."""
     done = helm("template", "demo", values=values)

@@ -6,8 +6,8 @@ import pytest
 
 from cluster.config import WorkerOptions
 from cluster.options import load_options
-from tests.deploy.cases import GPUS, KEDA
-from tests.deploy.chart import Manifest, refusal, rendered
+from tests.deploy.cases import ADAPTERS, GPUS, KEDA
+from tests.deploy.chart import Manifest, mounted, refusal, rendered
 
 
 def test_ranks_without_gpus_are_refused_by_the_key_that_asks_for_them() -> None:
@@ -45,6 +45,30 @@ def test_a_pool_of_which_prometheus_knows_nothing_is_not_taken_for_one_that_is_i
         assert trigger["metadata"]["ignoreNullValues"] == "false"
         fallback = found[name]["spec"]["fallback"]
         assert (fallback["behavior"], fallback["replicas"]) == ("currentReplicasIfHigher", least)
+
+
+def test_the_pool_that_has_adapters_reads_them_from_its_claim_and_no_other_pod_does() -> None:
+    release = rendered(ADAPTERS)
+    engine = load_options(WorkerOptions, environ=release.environ("demo-decode-adapters")).engine
+    assert (engine.adapters, engine.adapter_ranks) == ("/adapters", 128)
+    assert mounted(release, "demo-decode-adapters")["/adapters"] == {
+        "claimName": "adapters",
+        "readOnly": True,
+    }
+    for name in ("demo-decode", "demo-prefill", "demo-router"):
+        assert "SPLITSERVE_ADAPTERS" not in release.environ(name)
+        assert "/adapters" not in mounted(release, name)
+
+
+def test_adapters_of_all_pools_are_those_of_each_and_numbers_out_of_bounds_are_refused() -> None:
+    has = {key: value for key, value in ADAPTERS["pools"]["decode-adapters"].items()}
+    release = rendered({"worker": {key: has[key] for key in has if key != "role"}})
+    for name in ("demo-decode", "demo-prefill"):
+        environ = release.environ(name)
+        assert environ["SPLITSERVE_ADAPTERS"] == "/adapters" in mounted(release, name)
+    for wrong in ({"adapterRanks": 0}, {"adapterRanks": 8193}, {"adapters": 5}):
+        told = refusal({"pools": {"decode": {"options": wrong}}})
+        assert next(iter(wrong)) in told
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.chart import Manifest, Rendered, rendered
+from tests.deploy.chart import Manifest, Rendered, mounted, rendered
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/kubernetes.md").read_text()
@@ -99,6 +99,19 @@ def test_every_pod_that_fetches_a_model_is_told_of_an_index_of_one_s_own(model: 
         (container,) = release.pods[name]["spec"]["containers"]
         folders = {mount["mountPath"] for mount in container["volumeMounts"]}
         assert str(Path(certificate).parent) in folders, name
+
+
+def test_the_pools_of_the_page_that_have_adapters_have_their_folder_mounted() -> None:
+    release = rendered(block_of("Adapters"))
+    folders = {
+        name: release.environ(name).get("SPLITSERVE_ADAPTERS")
+        for name in ("demo-prefill", "demo-decode")
+    }
+    assert set(folders.values()) == {"/adapters"}
+    for name, folder in folders.items():
+        claim = mounted(release, name)[str(folder)]
+        assert claim is not None and claim["readOnly"] and claim["claimName"] in PAGE
+    assert "/adapters" not in mounted(release, "demo-router")
 
 
 def test_every_pod_is_kept_out_of_a_mesh_by_what_the_page_says() -> None:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+import grpc
 import httpx
 import pytest
 import torch
@@ -20,7 +21,14 @@ import torch
 from cluster.join_token import operators_token
 from cluster.models.adapters.files import read_adapter
 from cluster.models.cache.store import ModelStore
-from protos import inference_pb2, inference_pb2_grpc
+from protos import (
+    inference_pb2,
+    inference_pb2_grpc,
+    router_admin_pb2,
+    router_admin_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
 from tests.adapter_files import merge, random_tensors, save_adapter
 from tests.fleet.one_fleet import ENGINE, PATIENT
 from tests.fleet.put_directly import greedy_submit, members_of, submit_alone
@@ -328,15 +336,45 @@ async def test_streams_go_on_while_adapters_come_and_go_again_and_again(
         assert text.startswith(reference.tokenizer.decode(truth(seed))), model
 
 
-def test_explain_says_which_adapter_and_who_has_it(fleet) -> None:
-    from tests.cli.run_cli import clean_environ, cli
+async def explained(
+    router: grpc.aio.Channel, fleet: Fleet, model: str
+) -> tuple[list[str], set[str]]:
+    """Of a request for it, as `splitserve explain` is told: the notes, and the workers that it had
+    to choose from."""
+    found = await asyncio.to_thread(answer, fleet, model)
+    assert found.status_code == 200, found.text
+    asked_of = router_admin_pb2.ExplainRequest(request_id=found.headers["x-request-id"])
+    (decision,) = (await router_admin_pb2_grpc.RouterAdminStub(router).Explain(asked_of)).decisions
+    ways = [(way.decode_worker, way.prefill_worker) for way in decision.candidates]
+    return list(decision.notes), {worker for way in ways for worker in way if worker}
 
-    found = answer(fleet, "three")
-    told = cli(
-        *("explain", found.headers["x-request-id"], "--grpc", fleet.grpc_address),
-        environ=clean_environ(),
-    )
-    assert "computed by adapter three" in told.stdout, told.stdout + told.stderr
+
+async def test_explain_says_which_adapter_and_who_has_it_and_who_lacks_it(fleet, folder) -> None:
+    config = ModelStore().resolve("smollm2").config
+    save(folder / "deep", "shared", 5)
+    save(folder / "deep", "lonely", 6)
+    digests = {
+        name: read_adapter(folder, folder / "deep" / name, config).digest
+        for name in ("shared", "lonely")
+    }
+    await ordered(fleet, "load", lora_name="shared", lora_path="deep/shared")
+    async with fleet_channel(fleet.grpc_address) as router:
+        members = {member.worker_id: member for member in await members_of(router)}
+        async with fleet_channel(members["decode-0"].address) as channel:
+            only_here = worker_pb2.LoadAdapterRequest(name="lonely", path="deep/lonely")
+            await worker_pb2_grpc.WorkerAdminStub(channel).LoadAdapter(only_here)
+        await asyncio.to_thread(
+            wait_for, lambda: "lonely" in listed(fleet), timeout_s=30, what="its beat"
+        )
+        notes, workers = await explained(router, fleet, "shared")
+        assert notes == [f"computed by adapter shared ({digests['shared']})"]
+        assert workers == {"decode-0", "prefill-0"}
+        notes, workers = await explained(router, fleet, "lonely")
+        assert notes == [
+            f"computed by adapter lonely ({digests['lonely']})",
+            "prefill-0 does not have that adapter",
+        ]
+        assert workers == {"decode-0"}
 
 
 def test_nothing_is_left_behind(fleet) -> None:

@@ -57,7 +57,8 @@ def test_drafts_are_counted_by_position_and_by_what_became_of_them() -> None:
     ngram, model = DrafterKind.NGRAM, DrafterKind.MODEL
     metrics.drafts_were(DraftNumbers(by_drafter={ngram: first}, num_steps=4, num_tokens=9))
     both = {ngram: second, model: first}
-    metrics.drafts_were(DraftNumbers(by_drafter=both, num_steps=6, num_tokens=12, guess_s=0.5))
+    took = {"plain_s": 3.0, "took_s": 2.0, "guess_s": 0.5}
+    metrics.drafts_were(DraftNumbers(by_drafter=both, num_steps=6, num_tokens=12, **took))
 
     def tokens(drafter: DrafterKind, place: str, outcome: str) -> float | None:
         return value_of(
@@ -70,6 +71,8 @@ def test_drafts_are_counted_by_position_and_by_what_became_of_them() -> None:
     assert value_of(metrics, "draft_guess_seconds_total") == 0.5
     assert value_of(metrics, "draft_steps_total") == 6
     assert value_of(metrics, "draft_step_tokens_total") == 12
+    assert value_of(metrics, "draft_plain_seconds_total") == 3.0
+    assert value_of(metrics, "draft_step_seconds_total") == 2.0
     assert value_of(metrics, "drafters_out", drafter="model") is None
     metrics.drafts_were(DraftNumbers(by_drafter=both, num_steps=6, num_tokens=12, out=[model]))
     assert value_of(metrics, "drafters_out", drafter="model") == 1

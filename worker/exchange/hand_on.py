@@ -120,7 +120,10 @@ async def _one(
     if deadline.has_passed:
         raise DeadlineExceeded("the time for handing on prefixes is over")
     request = TakeOverRequest(
-        source=source.to_wire(), cache_root=prefix.root, token_ids=prefix.token_ids
+        source=source.to_wire(),
+        cache_root=prefix.root,
+        token_ids=prefix.token_ids,
+        adapter=prefix.adapter,
     )
     try:
         taken = await link.take_over(request, timeout_s=deadline.remaining_s)

@@ -6,6 +6,7 @@ import asyncio
 
 import grpc
 
+from cluster.adapter import check_digest
 from cluster.block_hash import NAME_BYTES
 from cluster.deadline import MAX_TIMEOUT_S, Deadline
 from cluster.errors import InvalidRequest, NotReady, SplitserveError
@@ -162,6 +163,7 @@ def _to_engine(
         sampling=_NOTHING,
         cache_root=request.cache_root,
         mode=PrefillMode.KEEP,
+        adapter=check_digest(request.adapter) if request.adapter else "",
         timeout_ms=deadline.remaining_ms,
     )
 

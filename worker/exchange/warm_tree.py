@@ -19,6 +19,8 @@ class CachedPrefix:
     names: tuple[bytes, ...]
     """Of its blocks."""
     token_ids: tuple[int, ...]
+    adapter: str = ""
+    """Digest of what computed it; empty: the model alone."""
 
     @property
     def num_tokens(self) -> int:
@@ -74,6 +76,7 @@ class WarmTree:
             root=way[0].root or b"",
             names=tuple(each.block.name for each in way),
             token_ids=tuple(token for each in way for token in each.block.token_ids),
+            adapter=way[0].block.adapter,
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from engine.contract.draft_numbers import DrafterKind
 from engine.step.batch.step_work import Span
 from engine.step.planning.step_cost import draft_weight
+from engine.step.requests.draft_tally import DraftTally
 
 
 @dataclass(slots=True)
@@ -40,6 +41,13 @@ class VerifiedRows:
     num_tokens: int = 0
     """That it gave to all of them."""
     drafts: list[VerifiedDraft] = field(default_factory=list)
+    given: list[tuple[DraftTally, int]] = field(default_factory=list)
+    """Of each sequence its request's tally, and how many of the tokens it got."""
+
+    def note_time(self, plain_ms: float, took_ms: float) -> None:
+        """It took so long, and a plain step of the same sequences takes `plain_ms`."""
+        for tally, num_tokens in self.given:
+            tally.note_time(num_tokens * plain_ms, took_ms)
 
     @property
     def weight(self) -> float:

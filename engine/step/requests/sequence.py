@@ -31,6 +31,7 @@ class Sequence:
     __slots__ = (
         "_names",
         "adapter",
+        "adapter_digest",
         "arrival",
         "cache_root",
         "choice",
@@ -50,7 +51,14 @@ class Sequence:
     )
 
     def __init__(
-        self, request_id: str, prompt: list[int], *, cache_root: bytes, arrival: int, life: Life
+        self,
+        request_id: str,
+        prompt: list[int],
+        *,
+        cache_root: bytes,
+        arrival: int,
+        life: Life,
+        adapter_digest: str = "",
     ) -> None:
         self.request_id = request_id
         self.choice = 0
@@ -71,6 +79,8 @@ class Sequence:
         preempted ones need nothing of it."""
         self.adapter: AdapterUse | None = None
         """What computes it beside the model; None: nothing does."""
+        self.adapter_digest = adapter_digest
+        """Of what computed its KV, also where nothing is computed here."""
         self.guesser: PacedGuesser | None = None
         """Guesses its next tokens by its text; None: nobody does, or not yet."""
         self.draft_kv: DraftKv | None = None
@@ -171,6 +181,7 @@ class Sequence:
             cache_root=self.cache_root,
             arrival=self.arrival,
             life=self.life.fork(),
+            adapter_digest=self.adapter_digest,
         )
         other.choice = choice
         other.num_computed = self.num_computed

@@ -209,6 +209,7 @@ class RequestTable:
             cache_root=body.cache_root,
             arrival=self._num_arrived,
             life=Life(self._clock, self.counts),
+            adapter_digest=body.adapter,
         )
         sequence.choice = begun.choice
         sequence.token_ids += begun.token_ids

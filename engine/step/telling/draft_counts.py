@@ -15,7 +15,7 @@ class DraftCounts:
     def __init__(self) -> None:
         self._places: dict[DrafterKind, DraftPlaces] = {}
         self._num_steps = self._num_tokens = 0
-        self._guess_s = 0.0
+        self._plain_s = self._took_s = self._guess_s = 0.0
         self._out: list[DrafterKind] = []
         self._has_news = False
 
@@ -35,9 +35,15 @@ class DraftCounts:
         self._num_steps += len(num_tokens)
         self._num_tokens += sum(num_tokens)
 
+    def note_time(self, plain_ms: float, took_ms: float) -> None:
+        """Of it: what its tokens would have taken in plain steps, and what it took but guessing."""
+        self._plain_s += plain_ms / 1e3
+        self._took_s += took_ms / 1e3
+
     def note_guessing(self, took_s: float) -> None:
         """Seconds of a step."""
         self._guess_s += took_s
+        self._took_s += took_s
         self._has_news = self._has_news or took_s > 0.0
 
     def note_out(self, kinds: list[DrafterKind]) -> None:
@@ -57,6 +63,8 @@ class DraftCounts:
             },
             num_steps=self._num_steps,
             num_tokens=self._num_tokens,
+            plain_s=self._plain_s,
+            took_s=self._took_s,
             guess_s=self._guess_s,
             out=self._out,
         )

@@ -105,8 +105,7 @@ def _last_word(request: Request, error: SplitserveError | None) -> RequestEnded:
         usage=request.usage,
         queue_ms=request.queue_ms(),
         prefill_ms=request.prefill_ms(),
-        draft_tokens=request.drafted.num_tried,
-        accepted_draft_tokens=request.drafted.num_kept,
+        drafts=request.drafted.told,
         error_code=status_of(error).code if error else "",
         error_message=error.message if error else "",
     )

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import zmq
 import zmq.asyncio
+from msgspec import structs
 
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.kv_events import subscriber as subscriber_module
@@ -16,7 +17,7 @@ from cluster.kv_events.publisher import KvEventPublisher
 from cluster.kv_events.replay import ReplayMessage, ask
 from cluster.kv_events.replay_buffer import ReplayBuffer
 from cluster.kv_events.subscriber import EventAddresses, FollowState, KvEventSubscriber
-from cluster.kv_events.wire import END, decode_batch, encode_sequence, to_changes
+from cluster.kv_events.wire import END, BlockStored, decode_batch, encode_sequence, to_changes
 from cluster.process.background import cancel
 from cluster.process.loop_share import LoopShare
 
@@ -163,6 +164,28 @@ async def test_the_snapshot_is_numbered_so_that_live_messages_go_on_without_a_ga
         for change in to_changes(decode_batch(payload)):
             listener.apply(change)
     assert listener.live == {name(2)}
+
+
+async def test_live_messages_and_snapshots_call_an_adapter_by_the_name_that_it_has() -> None:
+    worker, digest, names = Worker(), "ab" * 16, dict[str, str]()
+    worker.publisher._names = lambda: names
+    _, replay = await worker.publisher.start()
+    adapted = structs.replace(block(1), adapter=digest)
+    worker.store(adapted)
+    names[digest] = "poet"
+    worker.store(structs.replace(block(2), adapter=digest), block(3))
+    context = zmq.asyncio.Context()
+    buffered = await ask(context, replay, encode_sequence(1), LoopShare())
+    snapshot = await ask(context, replay, END, LoopShare())
+    context.destroy(linger=0)
+    await worker.publisher.stop()
+
+    def told(answer: list[ReplayMessage]) -> list[str | None]:
+        events = [event for _, payload in answer for event in decode_batch(payload).events]
+        return [event.lora_name for event in events if isinstance(event, BlockStored)]
+
+    assert told(buffered) == [digest, "poet", None]
+    assert told(snapshot) == ["poet", "poet", None]
 
 
 async def test_replay_gives_the_buffered_messages_from_a_number_on() -> None:

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.kv_events.wire import (
@@ -91,10 +92,29 @@ def test_fields_of_later_versions_and_integer_hashes_are_understood() -> None:
     ]
 
 
-def test_events_of_other_tiers_and_adapters_do_not_reach_the_index() -> None:
+def test_an_adapters_blocks_are_told_as_vllm_tells_them_and_reach_our_index() -> None:
+    """By its name where it has one, by its digest else; the number is the digest's."""
+    poet, gone = "ab" * 16, "ffffffff" + "0" * 24
+    stored = [
+        *(structs.replace(each, adapter=poet) for each in chain("a", "b")),
+        *(structs.replace(each, adapter=gone) for each in chain("c")),
+        *chain("d"),
+    ]
+    batch = EventBatch(0.0, to_events(CacheChange(stored=stored), {poet: "poet"}))
+    found = msgspec.msgpack.decode(encode_batch(batch))[1]
+    assert [(each["lora_name"], each["lora_id"]) for each in found] == [
+        ("poet", 1 + 0xABABABAB % (2**31 - 1)),
+        (gone, 1 + 0xFFFFFFFF % (2**31 - 1)),
+        (None, None),
+    ]
+    [first, second, third] = to_changes(decode_batch(encode_batch(batch)))
+    names = [block.name for each in (first, second, third) for block in each.stored]
+    assert names == [name(letter) for letter in "abcd"]
+
+
+def test_events_of_other_tiers_do_not_reach_the_index() -> None:
     events = [
         BlockStored([name("a")], None, [1], 1, medium="CPU"),
-        BlockStored([name("a")], None, [1], 1, lora_name="poet"),
         BlockRemoved([name("a")], medium="STORAGE"),
         AllBlocksCleared(),
     ]

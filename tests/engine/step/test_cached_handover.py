@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from msgspec import structs
+
 from engine.contract.commands import Cancel, Deliver, Inspect, PrefillMode, ReleaseExport, Submit
 from engine.contract.messages import Frame, Reserved
 from engine.contract.warm_blocks import WarmBlock
@@ -94,6 +96,20 @@ def test_a_kept_prefix_is_found_by_the_next_request_as_if_it_had_been_computed()
     completion = run_until_ended(taking, ["next"])["next"]
     assert completion.token_ids(0) == expected_tokens(request("next", asked), 0)
     assert completion.ended.usage.cached_tokens == len(PROMPT)
+
+
+def test_an_adapters_prefix_is_kept_where_it_is_not_loaded_and_told_as_its_own() -> None:
+    engine, digest = small_engine(), "ab" * 16
+    kept = request("in", PROMPT, mode=PrefillMode.KEEP, timeout_ms=math.inf)
+    engine.apply(Submit(structs.replace(kept, adapter=digest)))
+    [reserved] = step(engine).reserved
+    assert len(reserved.block_ids) == 3
+    engine.apply(Deliver("in", 0, 3))
+    engine.apply(Cancel("in"))
+    cache = step(engine).cache
+    assert cache is not None and [block.adapter for block in cache.stored] == [digest] * 3
+    served(engine, "plain", [0, 0, 1, 1])
+    assert {each.block.adapter for each in warm(engine)} == {"", digest}
 
 
 def test_what_was_not_delivered_of_a_kept_prefix_is_free_again() -> None:

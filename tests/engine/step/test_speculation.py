@@ -14,7 +14,7 @@ from cluster.errors import ConfigError
 from cluster.generation import FinishReason
 from cluster.speculation import wish_of
 from engine.contract.commands import GenerateRequest, Submit
-from engine.contract.draft_numbers import DrafterKind, DraftNumbers
+from engine.contract.draft_numbers import NO_DRAFTS, DrafterKind, DraftNumbers
 from engine.offline.queue import Completion, collect
 from engine.step.drafting.draft import MAX_DRAFT_TOKENS
 from engine.step.engine import Engine
@@ -206,6 +206,30 @@ def test_what_became_of_drafts_is_told_with_the_request_and_in_the_frames() -> N
     places = numbers[-1].by_drafter[DrafterKind.NGRAM]
     assert sum(places.tried) == sum(places.kept) == ended.draft_tokens
     assert numbers[-1].num_tokens == numbers[-1].num_steps + ended.draft_tokens
+    drafts = ended.drafts
+    assert drafts.tried == drafts.kept == places.tried[: len(drafts.tried)]
+    assert (drafts.num_steps, drafts.num_tokens) == (numbers[-1].num_steps, numbers[-1].num_tokens)
+    assert drafts.gain > 2.0, "a step takes as long with drafts as without"
+    assert numbers[-1].plain_s > 2.0 * numbers[-1].took_s > 0.0
+
+
+def test_who_has_no_draft_is_told_of_the_steps_that_it_shared_and_of_no_draft() -> None:
+    bodies = [
+        predicted(request("a", [1, 2, 3], max_tokens=19)),
+        request("b", [4, 5, 6], max_tokens=19),
+    ]
+    (guessed, plain), _ = answers(drafting_engine(ALWAYS_RIGHT), bodies)
+    assert guessed.ended is not None and plain.ended is not None
+    assert guessed.ended.draft_tokens > 10
+    drafts = plain.ended.drafts
+    assert (drafts.tried, drafts.kept) == ([], [])
+    assert drafts.num_steps == drafts.num_tokens > 0, "one token of each step"
+
+
+def test_an_answer_without_drafts_has_nothing_to_tell_of_them() -> None:
+    engine = small_engine(small_replica(64), speculation="off")
+    [found], _ = answers(engine, [request("a", [1, 2, 3], max_tokens=9)])
+    assert found.ended is not None and found.ended.drafts == NO_DRAFTS
 
 
 def test_rejected_tokens_of_a_prediction_are_counted_and_are_no_completion() -> None:

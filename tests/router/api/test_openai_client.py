@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import openai
 import pytest
 from openai import AsyncOpenAI
 
 from cluster.errors import InternalError, NoWorker, OutOfBlocks, QueueFull, WorkerLost
+from cluster.generation import FinishReason, Timing, Usage
+from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
 from tests.router.front_fakes import (
     CONTEXT_TOKENS,
     MODEL,
@@ -17,6 +19,7 @@ from tests.router.front_fakes import (
     running_front,
     says,
     talks_forever,
+    tokens_of,
     until,
 )
 
@@ -291,6 +294,42 @@ async def test_timings_come_with_the_answer_when_asked_for(stream: bool) -> None
         last = [chunk async for chunk in answer][-1] if stream else answer
         timing = (last.model_extra or {})["splitserve"]
         assert timing["ttft_ms"] == 12.5 and timing["decode_worker"] == "d0"
+
+
+async def drafted(request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+    """A Script: an answer of eight tokens, seven of them by steps with drafts."""
+    yield ChoiceTokens(0, tokens_of(request, b"answered"), FinishReason.LENGTH)
+    timing = Timing(
+        draft_tokens=5,
+        accepted_draft_tokens=3,
+        draft_tokens_by_position=(3, 2),
+        accepted_draft_tokens_by_position=(2, 1),
+        draft_steps=4,
+        draft_step_tokens=7,
+        draft_gain=1.5,
+    )
+    yield Completed(Usage(len(request.token_ids), 8, 0), timing)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_timings_say_what_drafts_gave_the_request_by_position_and_in_all(
+    stream: bool,
+) -> None:
+    async with running_front(drafted) as front, client_of(front) as client:
+        answer = await client.completions.create(
+            model=MODEL, prompt="Hi", stream=stream, extra_body={"timings": True}
+        )
+        last = [chunk async for chunk in answer][-1] if stream else answer
+    timing = (last.model_extra or {})["splitserve"]
+    assert {name: value for name, value in timing.items() if "draft" in name} == {
+        "draft_tokens": 5,
+        "accepted_draft_tokens": 3,
+        "draft_tokens_by_position": [3, 2],
+        "accepted_draft_tokens_by_position": [2, 1],
+        "draft_steps": 4,
+        "draft_step_tokens": 7,
+        "draft_gain": 1.5,
+    }
 
 
 async def test_usage_can_come_with_every_chunk(client: AsyncOpenAI) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
+from router.front.text_work import TextWork
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
@@ -57,6 +59,13 @@ from tests.router.front_fakes import (
     talks_forever,
     until,
 )
+from tests.router.grammar.matching import accepts
+
+TAG = {
+    "type": "structural_tag",
+    "triggers": ["<f="],
+    "structures": [{"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"}],
+}
 
 
 @dataclass
@@ -82,11 +91,12 @@ async def running_grpc(
     keeps_streams: bool = False,
     model: ServedModel | None = None,
     keyring: Keyring | None = None,
+    texts: TextWork | None = None,
     **numbers: int,
 ) -> AsyncIterator[GrpcFront]:
     model = model or byte_model()
     source = FakeSource(script)
-    pipeline = CompletionPipeline(model, source, InProcessText(model))
+    pipeline = CompletionPipeline(model, source, texts or InProcessText(model))
     in_flight = Lifespan.opened("router")
     times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0, clock=clock)
     door = DoorContext(
@@ -164,6 +174,7 @@ async def test_chats_and_token_ids_are_inputs_too() -> None:
         ({"choice": inference_pb2.Choices(texts=["a", "b"])}, "choice"),
         ({"grammar": 'start: "a"'}, "grammar"),
         ({"json_object": True, "whitespace_pattern": " "}, "json_object"),
+        ({"structural_tag": json.dumps(TAG)}, "structural_tag"),
     ],
 )
 async def test_what_an_answer_is_to_be_is_asked_as_over_http(
@@ -178,6 +189,16 @@ async def test_what_an_answer_is_to_be_is_asked_as_over_http(
         assert len(grammar.owner) == OWNER_BYTES
 
 
+async def test_a_structural_tag_comes_to_the_worker_whole() -> None:
+    async with running_grpc(says("x")) as front:
+        request = text_request()
+        request.structured_outputs.structural_tag = json.dumps(TAG)
+        assert [answer async for answer in front.stub.Generate(request)]
+        grammar = front.source.requests[0].sampling.grammar
+    assert grammar is not None and accepts(grammar, "so <f=a>12</f>")
+    assert not accepts(grammar, "<f=a>true</f>")
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -185,6 +206,9 @@ async def test_what_an_answer_is_to_be_is_asked_as_over_http(
         ({"json": "{"}, "structured_outputs.json is no JSON"),
         ({"json": '{"not": {}}'}, "`not` at #"),
         ({"regex": "a", "disable_any_whitespace": True}, "not of regex"),
+        ({"structural_tag": "<f="}, "structured_outputs.structural_tag is no JSON"),
+        ({"structural_tag": '{"type":"structural_tag","format":{}}'}, "`format` is not supported"),
+        ({"structural_tag": json.dumps({**TAG, "triggers": ["<g="]})}, "0 of the triggers"),
     ],
 )
 async def test_what_cannot_be_followed_is_refused_as_over_http(

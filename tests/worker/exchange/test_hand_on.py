@@ -8,6 +8,7 @@ import threading
 
 import grpc
 import pytest
+from msgspec import structs
 
 from cluster.errors import ContextTooLong
 from cluster.rpc import open_channel
@@ -89,6 +90,27 @@ async def answered_with(fleet, receiver) -> worker_pb2.Ended:
     assert ended.error.code == ""
     assert received(fleet.router, "after") == expected(PROMPT, GREEDY)
     return ended
+
+
+async def test_a_prefix_of_an_adapter_is_still_its_own_where_it_was_handed_on_to(
+    fleet, monkeypatch
+):
+    source, receiver, digest = fleet.prefill[0], fleet.prefill[1], "ab" * 16
+    await computed_at(source)
+    warm = await source.engine.warm()
+    blocks = [
+        structs.replace(each, block=structs.replace(each.block, adapter=digest))
+        for each in warm.blocks
+    ]
+
+    async def adapted():
+        return structs.replace(warm, blocks=blocks)
+
+    monkeypatch.setattr(source.engine, "warm", adapted)
+    [got] = (await handed_on(source, receiver)).receivers
+    assert (got.handed_tokens, got.problem) == (len(PREFIX), "")
+    kept = await receiver.engine.snapshot()
+    assert [block.adapter for block in kept] == [digest] * len(blocks) != []
 
 
 @pytest.mark.parametrize(

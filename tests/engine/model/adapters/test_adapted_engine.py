@@ -207,6 +207,21 @@ def test_a_new_version_of_a_name_meets_no_block_of_the_old_one(
     assert text_of(adapted.engine, request("plain", "")) == truths[""]
 
 
+def test_blocks_say_which_adapter_computed_them(base: ModelCard, tmp_path: Path) -> None:
+    adapted = Adapted(base, tmp_path)
+    digest = adapted.add("a")
+    adapted.engine.apply(Submit(request("with", digest)))
+    adapted.engine.apply(Submit(request("plain", "")))
+    stored: dict[str, int] = {digest: 0, "": 0}
+    num_ended = 0
+    while num_ended < 2:
+        frame = adapted.until(lambda frame: bool(frame.cache or frame.ended))
+        num_ended += len(frame.ended)
+        for block in frame.cache.stored if frame.cache else ():
+            stored[block.adapter] += 1
+    assert stored[digest] == stored[""] > 1
+
+
 def test_one_that_is_not_loaded_ends_its_request_and_no_other(
     base: ModelCard, truths: dict[str, list[int]], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from router.front.generation_request import TokenPrompt
 from router.grammar.json_schema import schema_in
 from router.grammar.lark import choices_in
 from tests.router.front_fakes import Front, byte_model
+from tests.router.grammar.matching import accepts
 
 PATHS = {
     "/v1/completions": {"prompt": "x"},
@@ -21,6 +23,14 @@ PATHS = {
 }
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}, "required": ["b"]}
 NAMED = {"name": "thing", "strict": True, "schema": SCHEMA}
+TAG: dict[str, Any] = {
+    "type": "structural_tag",
+    "triggers": ["<f="],
+    "structures": [
+        {"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"},
+        {"begin": "<f=b>", "schema": {"type": "boolean"}, "end": "</f>"},
+    ],
+}
 
 
 async def post(front: Front, path: str, **fields: object) -> httpx.Response:
@@ -61,18 +71,32 @@ async def test_text_asks_for_nothing_and_an_object_for_any(front, path):
         ({"choice": ["a", "b"]}, GrammarKind.CHOICE),
         ({"grammar": 'start: "a"'}, GrammarKind.LARK),
         ({"json_object": True}, GrammarKind.JSON_OBJECT),
-        (
-            {
-                "structural_tag": '{"type":"structural_tag","triggers":["<f"],'
-                '"structures":[{"begin":"<f>","schema":{},"end":"</f>"}]}'
-            },
-            GrammarKind.STRUCTURAL_TAG,
-        ),
+        ({"structural_tag": json.dumps(TAG)}, GrammarKind.STRUCTURAL_TAG),
     ],
 )
 async def test_each_of_vllms_constraints_is_followed(front, path, constraint, kind):
     assert (await post(front, path, structured_outputs=constraint)).status_code == 200
     assert asked_of(front).kind is kind
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": TAG},
+        {"structured_outputs": {"structural_tag": TAG}},
+        {"structured_outputs": {"structural_tag": json.dumps(TAG)}},
+    ],
+    ids=["response_format", "structured_outputs", "a text of one"],
+)
+async def test_a_structural_tag_comes_to_the_worker_whole_by_either_name(front, path, fields):
+    assert (await post(front, path, **fields)).status_code == 200
+    grammar = asked_of(front)
+    assert grammar.kind is GrammarKind.STRUCTURAL_TAG
+    for text in ("free", "so <f=a>12</f> and <f=b>true</f>."):
+        assert accepts(grammar, text), text
+    for text in ("<f=a>true</f>", "<f=c>1</f>", "<f=b>true"):
+        assert not accepts(grammar, text), text
 
 
 async def test_choices_and_whitespace_are_the_clients(front):
@@ -156,6 +180,51 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         },
         "min_tokens",
         "does not go with a json_schema to follow",
+    ),
+    "xgrammar's newer tag": (
+        {"response_format": {"type": "structural_tag", "format": {"type": "any_text"}}},
+        "response_format",
+        "`format` is not supported; use structures and triggers",
+    ),
+    "the newer tag as a text": (
+        {"structured_outputs": {"structural_tag": '{"type":"structural_tag","format":{}}'}},
+        "structured_outputs.structural_tag",
+        "`format` is not supported",
+    ),
+    "a tag of no triggers": (
+        {"response_format": {"type": "structural_tag", "structures": TAG["structures"]}},
+        "response_format",
+        "missing required field `triggers`",
+    ),
+    "a field of a tag that nobody knows": (
+        {"response_format": {**TAG, "at_least_one": True}},
+        "response_format",
+        "at_least_one",
+    ),
+    "a part that no trigger begins": (
+        {"response_format": {**TAG, "triggers": ["<g="]}},
+        "response_format",
+        "'<f=a>' begins with 0 of the triggers",
+    ),
+    "a keyword in a tag": (
+        {
+            "response_format": {
+                **TAG,
+                "structures": [{"begin": "<f=", "schema": {"not": {}}, "end": ""}],
+            }
+        },
+        "response_format",
+        "`not` at #",
+    ),
+    "a tag that is no JSON": (
+        {"structured_outputs": {"structural_tag": "<f="}},
+        "structured_outputs.structural_tag",
+        "no JSON",
+    ),
+    "a tag beside a constraint": (
+        {"response_format": TAG, "structured_outputs": {"regex": "a"}},
+        "structured_outputs",
+        "send one of them",
     ),
     "an end that it may not have": (
         {"structured_outputs": {"regex": "a"}, "ignore_eos": True},
