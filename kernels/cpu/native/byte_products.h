@@ -49,20 +49,27 @@ class SpanDots {
   __m512i pairs_;
 };
 
-// Two products of eight bits may be too large for 16: the leading bit goes by itself.
+// Values about their centre, whose sizes are multiplied with x under their signs: two products fit 16
+// bits, 2 * 128 * 127 < 2^15. What the caller has to add is -centre times the sum of x, and is in
+// them.
 template <>
 class SpanDots<EightBits> {
  public:
-  void begin(__m512i first) { sums_ = first; }
+  void begin(__m512i) { sums_ = _mm512_setzero_si512(); }
   void add(__m512i values, __m512i x) {
-    const __m512i leading = _mm512_and_si512(values, _mm512_set1_epi8(static_cast<char>(0x80)));
-    const __m512i others = _mm512_and_si512(values, _mm512_set1_epi8(0x7f));
-    sums_ = _mm512_add_epi32(sums_, add_pairs(multiply_pairs(others, x)));
-    sums_ = _mm512_add_epi32(sums_, add_pairs(multiply_pairs(leading, x)));
+    const __m512i centred = _mm512_xor_si512(values, _mm512_set1_epi8(static_cast<char>(0x80)));
+    sums_ = {_mm256_add_epi32(sums_.low, products(centred.low, x.low)),
+             _mm256_add_epi32(sums_.high, products(centred.high, x.high))};
   }
   __m512i total(__m512i) const { return sums_; }
 
  private:
+  static __m256i products(__m256i centred, __m256i x) {
+    return _mm256_madd_epi16(
+        _mm256_maddubs_epi16(_mm256_abs_epi8(centred), _mm256_sign_epi8(x, centred)),
+        _mm256_set1_epi16(1));
+  }
+
   __m512i sums_;
 };
 
