@@ -25,6 +25,8 @@ MAX_REQUIRED = 16
 """Properties that are looked at: a discriminator comes early."""
 NAMES_A_STEP = 8
 """Looked up in the time of one comparison."""
+STEPS_A_PAIR = 4
+"""Of schemas that are looked into: the time of so many comparisons, whatever is in them."""
 _TYPES = {
     "array": 1,
     "boolean": 2,
@@ -98,6 +100,7 @@ class Exclusions:
 
     def _by_property(self, first: _Facts, second: _Facts, depth: int) -> bool:
         """Constants first: most alternatives differ there, and nothing else is read then."""
+        self._spend(STEPS_A_PAIR)
         unseen: list[tuple[_Facts, _Facts]] = []  # of constants there is none
         ours, theirs = self._marks_of(first), self._marks_of(second)
         marked = self._shared(ours, theirs)
@@ -111,7 +114,7 @@ class Exclusions:
         return any(self._in_depth(*pair, depth + 1) for pair in unseen)
 
     def _shared(self, ours: _Properties, theirs: _Properties) -> list[str]:
-        self._spend(1 + len(ours) // NAMES_A_STEP)
+        self._spend(len(ours) // NAMES_A_STEP)
         return [name for name in ours if name in theirs]
 
     def _differ(
