@@ -69,6 +69,10 @@ class ModelOptions:
         "does not say that it was trained for that",
     )
 
+    def name_of(self, card_name: str) -> str:
+        """The name that clients use; `card_name`: the default, the model card's."""
+        return self.served_name or card_name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:

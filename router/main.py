@@ -135,7 +135,7 @@ def _store_of(options: RouterOptions, card: ModelCard, world: World) -> SharedSt
     url = options.store.store
     if url is None:
         return None
-    names = StoreNames(options.store.store_namespace, options.model.served_name or card.name)
+    names = StoreNames(options.store.store_namespace, options.model.name_of(card.name))
     return open_store(url, names, world, options.store.store_timeout_s)
 
 
@@ -152,6 +152,7 @@ def num_routers(workers: FleetPlane) -> int:
 
 def _own_model(card: ModelCard, model: ServedModel) -> OwnModel:
     return OwnModel(
+        name=model.name,
         tokenizer_digest=card.tokenizer_digest,
         weights_digest=card.weights_digest,
         pooling="" if model.pooling is None else model.pooling.kind.value,

@@ -39,7 +39,6 @@ async def open_shelf(
         Path(folder).expanduser().absolute(),
         card.config,
         engine.send,
-        model_name=options.model.served_name or card.name,
         on_change=place.beat_soon,
         background=background,
         clock=place.clock,

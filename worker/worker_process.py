@@ -180,7 +180,7 @@ class WorkerProcess:
             self._options, card, engine, self._place, self._background, metrics.registry
         )
         self._admin.has_adapters(shelf)
-        name = self._options.model.served_name or card.name
+        name = self._options.model.name_of(card.name)
         member = member_of(
             spec,
             ready,

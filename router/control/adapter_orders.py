@@ -43,8 +43,12 @@ _log = get_logger("adapters")
 class AdapterOrders:
     """Of one router, for all of its doors. From the event loop only."""
 
-    def __init__(self, fleet: Fleet, background: Background, world: World) -> None:
+    def __init__(
+        self, fleet: Fleet, background: Background, world: World, *, model_name: str = ""
+    ) -> None:
+        """`model_name`: see OwnModel."""
         self._fleet, self._background, self._world = fleet, background, world
+        self._model_name = model_name
         self._standing = StandingAdapters(world.clock)
         self._seen: set[WorkerKey] = set()
         """Members that have been told what stands, or are."""
@@ -52,8 +56,14 @@ class AdapterOrders:
 
     async def load(self, request: LoadAdapterRequest) -> AdapterAnswer:
         """What came of it at each worker, once requests get the adapter by that name. Raises
-        InvalidRequest for no name and no path."""
-        check_name(request.name)
+        InvalidRequest for no name and no path, and AdapterRefused for the model's own name, before
+        anybody is told."""
+        if check_name(request.name) == self._model_name:
+            raise AdapterRefused(
+                f"{request.name} is the name of the model itself, which requests by it get; give "
+                "the adapter another",
+                param="lora_name",
+            )
         if not 1 <= len(request.path) <= MAX_PATH_CHARS:
             raise InvalidRequest(
                 f"the path of an adapter has {len(request.path)} characters; allowed: 1 to "

@@ -36,6 +36,8 @@ MISSED_BEATS = 2.0
 class OwnModel:
     """What the router has loaded. None: it knows nothing of that, and takes the first worker's."""
 
+    name: str = ""
+    """That clients ask for it by: no adapter gets it. Empty: nobody asks here."""
     tokenizer_digest: str | None = None
     weights_digest: str | None = None
     """Others are served as well, while they are what there is."""

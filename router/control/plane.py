@@ -92,7 +92,10 @@ class FleetPlane:
         self.estimates = estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
-        self.adapter_orders = AdapterOrders(self.fleet, self._background, world)
+        self.adapters = FleetAdapters(self.fleet, world.clock, model_name=own.name)
+        self.adapter_orders = AdapterOrders(
+            self.fleet, self._background, world, model_name=own.name
+        )
         watch_pairings(self.fleet, own, self.metrics.registry)
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         self.lines = self._new_lines(options, world, own.pooling)
@@ -153,14 +156,12 @@ class FleetPlane:
         for role in Role:
             self.metrics.watch_members(role.value, partial(self._num_members, role))
         self.metrics.watch_states(self._standings)
-        fleet = Fleet(
+        return Fleet(
             *(self.store, estimates, self._background),
             followers=self._followers,
             sessions=Sessions(world, self._background, self._adapters),
             time=time,
         )
-        self.adapters = FleetAdapters(fleet, world.clock)
-        return fleet
 
     def _vllm_fleet(self, options: RouterOptions, fronted: FrontedModel | None) -> VllmFleet | None:
         """None where no vLLM servers are named. Raises ConfigError."""

@@ -5,6 +5,9 @@ get the one that most workers have that could answer them when they are sent, of
 came later; one that has begun goes on with its own. Decode workers answer with text, prefill
 workers that pool with embeddings and scores.
 
+The model's own name is no adapter's, whatever workers call theirs: they do not know by which name
+clients ask this router for the model.
+
 A name is gone once a worker that had it says that it has it no more. Where all that had it have
 left instead, it is still a model for a while: its requests wait for a worker, as the base model's.
 """
@@ -18,12 +21,14 @@ from typing import Final
 from cluster.adapter import NOTHING_UNREAD, Adapter, UnreadAdapters
 from cluster.deadline import Clock
 from cluster.identity import Role, WorkerKey
+from cluster.logs import get_logger
 from router.fleet.first_look import HEAR_ALL_S
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 
 REMEMBERED_S: Final = 600.0
 """Of a name whose workers have all left: longer than one takes to start anew and load its model."""
+_log = get_logger("adapters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +42,15 @@ class _Left:
 class FleetAdapters:
     """Of one router. From the event loop; looks anew when the fleet has changed."""
 
-    def __init__(self, fleet: Fleet, clock: Clock) -> None:
-        self._fleet, self._clock = fleet, clock
+    def __init__(self, fleet: Fleet, clock: Clock, *, model_name: str = "") -> None:
+        """`model_name`: see OwnModel."""
+        self._fleet, self._clock, self._model_name = fleet, clock, model_name
         self._began_s: float | None = None
-        self._of_text = _Versions(clock)
-        self._of_pooling = _Versions(clock)
+        self._of_text = _Versions(clock, model_name)
+        self._of_pooling = _Versions(clock, model_name)
         self._unread = NOTHING_UNREAD
         self._is_current = False
+        self._has_warned = False
         fleet.changes.watch(self._forget)
 
     def begin(self) -> None:
@@ -89,6 +96,22 @@ class FleetAdapters:
             self._of_pooling.look([i for i in self._fleet.open(Role.PREFILL) if i.pooling])
             staying = (i for i in self._fleet.members if i.answers and not i.is_left)
             self._unread = _all_of([item.state.unread_adapters for item in staying])
+            self._warn()
+
+    def _warn(self) -> None:
+        """Once: nobody who has put it there is told otherwise."""
+        if self._has_warned or not self._model_name:
+            return
+        for member in self._fleet.members:
+            if any(item.adapter.name == self._model_name for item in member.state.adapters):
+                self._has_warned = True
+                _log.warning(
+                    "a worker has an adapter by the name of the model itself, which requests by it "
+                    "get; give the adapter another",
+                    name=self._model_name,
+                    worker_id=member.key.worker_id,
+                )
+                return
 
     def _forget(self) -> None:
         self._is_current = False
@@ -104,8 +127,8 @@ def _all_of(told: list[UnreadAdapters]) -> UnreadAdapters:
 class _Versions:
     """Of those that could answer one kind of request."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, model_name: str) -> None:
+        self._clock, self._model_name = clock, model_name
         self.chosen: dict[str, Adapter] = {}
         self._first_seen: dict[Adapter, int] = {}
         self._num_seen = 0
@@ -116,7 +139,7 @@ class _Versions:
     def look(self, members: list[FleetMember]) -> None:
         """What they have now."""
         self._note_left(members)
-        held = Counter(item.adapter for member in members for item in member.state.adapters)
+        held = Counter(adapter for member in members for adapter in self._adapters_of(member))
         seen = {adapter: at for adapter, at in self._first_seen.items() if adapter in held}
         for adapter in held:
             if adapter not in seen:
@@ -133,12 +156,16 @@ class _Versions:
         self._left = {name: left for name, left in self._left.items() if now_s < left.until_s}
         return {name: left.adapter for name, left in self._left.items()}
 
+    def _adapters_of(self, member: FleetMember) -> list[Adapter]:
+        told = (item.adapter for item in member.state.adapters)
+        return [adapter for adapter in told if adapter.name != self._model_name]
+
     def _note_left(self, members: list[FleetMember]) -> None:
         """Which names have no worker any more, and for want of workers only."""
         holders: dict[str, set[WorkerKey]] = {}
         for member in members:
-            for item in member.state.adapters:
-                holders.setdefault(item.adapter.name, set()).add(member.key)
+            for adapter in self._adapters_of(member):
+                holders.setdefault(adapter.name, set()).add(member.key)
         there = {member.key for member in members}
         for name in self._holders.keys() - holders.keys():
             if not self._holders[name] & there:

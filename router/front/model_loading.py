@@ -34,7 +34,7 @@ def load_served_model(
     report_progress("tokenizer")
     wants_own = options.generation_config == "auto"
     defaults = generation_defaults_of(card) if wants_own else None
-    name = options.model.served_name or card.name
+    name = options.model.name_of(card.name)
     formats = (options.tool_format, options.reasoning_format)
     pooling = pooling_of_model(card, options.model)
     model = load_text_side(card, name, context_limit, defaults, formats=formats, pooling=pooling)

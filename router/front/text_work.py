@@ -19,7 +19,9 @@ from router.telemetry.request_tracing import CHAT, EMBEDDINGS, TEXT_COMPLETION
 LARGE_BODY_BYTES = 32 * 1024
 """A body over this is read by a text worker. Read here, one of this size holds the loop for 1 ms
 (8,000 token ids, or 1,100 empty messages: decode, checks; 2-core machine), and one of which a
-grammar is made for 15 (1,000 schemas of strict tools; router/grammar/limits.py bounds it)."""
+grammar is made for 15 (1,000 schemas of strict tools) to 20 (20,000 comparisons of alternatives of
+a form): router/grammar/limits.py bounds it. What a text worker has left of a large one is read here
+again, its form with it, and holds it for no longer."""
 
 MAX_DECODED_HERE = 2000
 """Ids of a prompt to the text of an echo: over it that is a text worker's work. 16,000 ids of 64

@@ -18,7 +18,7 @@ from router.grammar.call_syntax import CallSyntax, Function, syntax_of
 from router.grammar.json_schema import checked_schema
 from router.grammar.lark import lark_grammar
 from router.grammar.lark_terms import ANY, SPACES, SPACES_RULE, Terms, regex, without
-from router.grammar.schema_budget import SchemaBudget
+from router.grammar.schema_budget import Allowance, SchemaBudget, comparisons_after
 from router.tools.formats import ToolFormat
 from router.tools.thoughts import ThoughtFormat
 
@@ -35,7 +35,12 @@ class CallGrammars(msgspec.Struct, frozen=True):
     start_in_thought: str | None
     """None: the model has no thoughts."""
     num_compared: int = 0
-    """Steps of comparing alternatives: a form beside the calls has as many fewer."""
+    """Steps of comparing alternatives."""
+
+    @property
+    def comparisons(self) -> Allowance:
+        """What is left for a form beside the calls."""
+        return comparisons_after(self.num_compared, _PARAM)
 
     @property
     def plain(self) -> Grammar:

@@ -3,18 +3,19 @@
 Said only where it is proved: by types that differ, by constants that differ, or by a property that
 both require and whose schemas exclude each other, as a discriminator's do.
 
-The search has a budget of steps. Constants come first, then properties whose schemas tell at a
-glance; pairs that were compared are remembered, and what is known of a schema is read out of it
-once.
+The search has a budget of steps, each taken before it is done. Constants come first, then
+properties whose schemas tell at a glance; pairs that were compared are remembered, and what is
+known of a schema is read out of it once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
+from router.grammar.constant_keys import ConstantKeys
 from router.grammar.schema_budget import SchemaBudget
 
 Resolve = Callable[[Any], Any]
@@ -22,20 +23,31 @@ Resolve = Callable[[Any], Any]
 MAX_DEPTH = 4
 MAX_REQUIRED = 16
 """Properties that are looked at: a discriminator comes early."""
-MAX_VALUE_DEPTH = 8
-"""Of a constant: what lies deeper counts as equal, which excludes less."""
-_OVERLAPS = {"integer": "number"}
-_OBJECT = frozenset({"object"})
+NAMES_A_STEP = 8
+"""Looked up in the time of one comparison."""
+STEPS_A_PAIR = 4
+"""Of schemas that are looked into: the time of so many comparisons, whatever is in them."""
+_TYPES = {
+    "array": 1,
+    "boolean": 2,
+    "integer": 4,
+    "null": 8,
+    "number": 4,  # some are integers
+    "object": 16,
+    "string": 32,
+}
+"""As bits."""
+_OBJECT = _TYPES["object"]
 
 
 @dataclass(slots=True, eq=False)
 class _Facts:
     """What matters here of one schema."""
 
-    values: frozenset[Any] | None = None
-    """All that an instance can be, so that equal ones are equal here. Python takes 1 and true for
-    the same, which excludes less."""
-    types: frozenset[str] | None = None
+    values: frozenset[str] | None = None
+    """Keys of all that an instance can be."""
+    types: int | None = None
+    """Bits of those that an instance can be of."""
     required: dict[str, Any] = field(default_factory=dict)
     """Schemas of properties that an instance surely has."""
     marks: _Properties | None = None
@@ -52,7 +64,8 @@ class Exclusions:
 
     def __init__(self, resolve: Resolve, budget: SchemaBudget) -> None:
         self._resolve = resolve
-        self._budget = budget
+        self._spend = partial(budget.comparisons.take, param=budget.param)
+        self._keys = ConstantKeys(self._spend)
         self._facts: dict[int, tuple[_Facts, Any]] = {}
         """By the identity of a schema, which is held so that it stays its own."""
         self._pairs: dict[tuple[_Facts, _Facts, int], bool] = {}
@@ -60,46 +73,61 @@ class Exclusions:
     def exclude(self, first: Any, second: Any) -> bool:
         """True: no instance is valid under both. False: nobody knows. Raises InvalidRequest where
         the budget is spent."""
-        return self._exclude(self._facts_of(first), self._facts_of(second), 0)
+        facts, others = self._facts_of(first), self._facts_of(second)
+        seen = self._at_a_glance(facts, others)
+        return self._in_depth(facts, others, 0) if seen is None else seen
 
-    def _exclude(self, first: _Facts, second: _Facts, depth: int) -> bool:
-        seen, num_steps = _at_a_glance(first, second)
-        self._spend(num_steps)
-        if seen is not None or depth >= MAX_DEPTH:
-            return bool(seen)
+    def _in_depth(self, first: _Facts, second: _Facts, depth: int) -> bool:
+        """Of two that tell nothing at a glance."""
+        if depth >= MAX_DEPTH:
+            return False
         pair = (first, second, depth)
         if pair not in self._pairs:
             self._pairs[pair] = self._by_property(first, second, depth)
         return self._pairs[pair]
 
+    def _at_a_glance(self, first: _Facts, second: _Facts) -> bool | None:
+        """None: only their properties may tell."""
+        if first.values is not None and second.values is not None:
+            self._spend(1 + min(len(first.values), len(second.values)))
+            return first.values.isdisjoint(second.values)
+        self._spend(1)
+        if first.types is None or second.types is None:
+            return False
+        if not first.types & second.types:
+            return True
+        return None if first.types == second.types == _OBJECT else False
+
     def _by_property(self, first: _Facts, second: _Facts, depth: int) -> bool:
         """Constants first: most alternatives differ there, and nothing else is read then."""
+        self._spend(STEPS_A_PAIR)
+        unseen: list[tuple[_Facts, _Facts]] = []  # of constants there is none
         ours, theirs = self._marks_of(first), self._marks_of(second)
-        marked = [name for name in ours if name in theirs]
-        if self._differ(ours, theirs, marked, []):
+        marked = self._shared(ours, theirs)
+        if self._differ(ours, theirs, marked, unseen):
             return True
         ours, theirs = self._properties_of(first), self._properties_of(second)
-        others = [name for name in ours if name in theirs and name not in marked]
-        unseen: list[tuple[_Facts, _Facts]] = []
-        return self._differ(ours, theirs, others, unseen) or any(
-            self._exclude(*pair, depth + 1) for pair in unseen
-        )
+        others = [name for name in self._shared(ours, theirs) if name not in marked]
+        if self._differ(ours, theirs, others, unseen):
+            return True
+        self._spend(len(unseen))
+        return any(self._in_depth(*pair, depth + 1) for pair in unseen)
+
+    def _shared(self, ours: _Properties, theirs: _Properties) -> list[str]:
+        self._spend(len(ours) // NAMES_A_STEP)
+        return [name for name in ours if name in theirs]
 
     def _differ(
         self, ours: _Properties, theirs: _Properties, names: list[str], unseen: list[Any]
     ) -> bool:
         """By one of these at a glance; those of which none tells are added to `unseen`."""
-        num_steps, is_told = 0, False
         for name in names:
-            seen, num_more = _at_a_glance(ours[name], theirs[name])
-            num_steps += num_more
+            seen = self._at_a_glance(ours[name], theirs[name])
             if seen:
-                is_told = True
-                break
+                return True
             if seen is None:
                 unseen.append((ours[name], theirs[name]))
-        self._spend(num_steps)
-        return is_told
+        return False
 
     def _marks_of(self, facts: _Facts) -> _Properties:
         if facts.marks is None:
@@ -116,9 +144,6 @@ class Exclusions:
             facts.properties = {name: self._facts_of(schema) for name, schema in required}
         return facts.properties
 
-    def _spend(self, num_steps: int) -> None:
-        self._budget.comparisons.take(num_steps, self._budget.param)
-
     def _facts_of(self, schema: Any) -> _Facts:
         if id(schema) not in self._facts:
             resolved = self._resolve(schema)
@@ -130,25 +155,12 @@ class Exclusions:
         """Of a schema that is no `$ref`, in steps of what stands in it."""
         if not isinstance(schema, dict):
             return _Facts()
-        values, required = _values(schema), schema.get("required")
-        names = required if isinstance(required, list) else []
-        self._spend(1 + len(values or ()) + len(names))
+        values, names, types = _values(schema), _list(schema, "required"), _list(schema, "type")
+        self._spend(1 + len(values or ()) + len(names) + len(types))
         constants = None
         if values is not None:
-            constants = frozenset(_hashable(value, 0) for value in values)
+            constants = frozenset(map(self._keys.key, values))
         return _Facts(constants, _types(schema), _required(schema, names))
-
-
-def _at_a_glance(first: _Facts, second: _Facts) -> tuple[bool | None, int]:
-    """None: only their properties may tell; and the steps that it took."""
-    if first.values is not None and second.values is not None:
-        num_steps = 1 + min(len(first.values), len(second.values))
-        return first.values.isdisjoint(second.values), num_steps
-    if first.types is None or second.types is None:
-        return False, 1
-    if first.types.isdisjoint(second.types):
-        return True, 1
-    return None if first.types == second.types == _OBJECT else False, 1
 
 
 def _required(schema: dict[str, Any], required: list[Any]) -> dict[str, Any]:
@@ -170,26 +182,19 @@ def _is_constant(schema: Any) -> bool:
     return isinstance(schema, dict) and _values(schema) is not None
 
 
-def _hashable(value: Any, depth: int) -> Any:
-    """Equal for equal values of JSON."""
-    if depth > MAX_VALUE_DEPTH:
-        return None
-    if isinstance(value, dict):
-        return frozenset((name, _hashable(each, depth + 1)) for name, each in value.items())
-    if isinstance(value, list):
-        return tuple(_hashable(each, depth + 1) for each in value)
-    return value
-
-
-@lru_cache(maxsize=16)
-def _one_type(name: str) -> frozenset[str]:
-    return frozenset((_OVERLAPS.get(name, name),))
-
-
-def _types(schema: dict[str, Any]) -> frozenset[str] | None:
+def _types(schema: dict[str, Any]) -> int | None:
+    """No instance is of a type that is none: the compiler says that there is no such."""
     names = schema.get("type")
     if isinstance(names, str):
-        return _one_type(names)
+        return _TYPES.get(names, 0)
     if not isinstance(names, list) or not names:
         return None
-    return frozenset(_OVERLAPS.get(str(name), str(name)) for name in names)
+    types = 0
+    for name in names:
+        types |= _TYPES.get(name, 0) if isinstance(name, str) else 0
+    return types
+
+
+def _list(schema: dict[str, Any], keyword: str) -> list[Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []

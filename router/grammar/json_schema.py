@@ -28,7 +28,7 @@ from router.grammar.limits import (
     check_size,
     refuse,
 )
-from router.grammar.schema_budget import SchemaBudget, budget_of
+from router.grammar.schema_budget import Allowance, SchemaBudget, budget_of
 
 WHITESPACE = r"[ \t\n\r]{0,24}"
 """Between tokens of JSON: a line and ten indents. Without an end a small model may go on for as
@@ -85,11 +85,11 @@ def schema_grammar(
     param: str,
     kind: GrammarKind = GrammarKind.JSON_SCHEMA,
     options: JsonOptions = AS_IT_COMES,
-    num_compared: int = 0,
+    comparisons: Allowance | None = None,
 ) -> Grammar:
-    """Raises InvalidRequest, naming the keyword and `param`. `num_compared`: see `budget_of`."""
+    """Raises InvalidRequest, naming the keyword and `param`. `comparisons`: see `budget_of`."""
     closes = options.disable_additional_properties
-    budget = budget_of(param, num_compared)
+    budget = budget_of(param, comparisons)
     checked = checked_schema(schema, param=param, closes_objects=closes, budget=budget)
     whole = _with_options(checked, param, options)
     return Grammar(_text(lambda: whole_of([{"json_schema": whole}]), param), kind, param)

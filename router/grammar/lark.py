@@ -21,7 +21,7 @@ from router.grammar.limits import (
     check_size,
     refuse,
 )
-from router.grammar.schema_budget import SchemaBudget, budget_of
+from router.grammar.schema_budget import Allowance, SchemaBudget, budget_of
 
 _RULE = re.compile(
     r"^[ \t]*[?!]*[A-Za-z_](?:[^:\n\"/]|\"(?:[^\"\\\n]|\\.)*+\"|/(?:[^/\\\n]|\\.)++/)*+:",
@@ -35,19 +35,23 @@ _SCHEMA = re.compile(r"%json\s*")
 
 
 def lark_grammar(
-    text: str, *, param: str, kind: GrammarKind = GrammarKind.LARK, num_compared: int = 0
+    text: str,
+    *,
+    param: str,
+    kind: GrammarKind = GrammarKind.LARK,
+    comparisons: Allowance | None = None,
 ) -> Grammar:
     """Raises InvalidRequest; what is wrong in it otherwise, a trial finds.
 
     `kind`: another one where it was made here, of parts that were checked.
-    `num_compared`: see `budget_of`."""
+    `comparisons`: see `budget_of`."""
     check_size(text, param)
     check_at_most(len(_RULE.findall(text)), MAX_LARK_RULES, "rules", param)
     _check_depth(text, param)
     if kind is GrammarKind.LARK and "x-guidance" in text:
         refuse(f"{param}: `x-guidance` is not supported in a grammar", param)
     if kind is GrammarKind.LARK:
-        _check_schemas(text, budget_of(param, num_compared))
+        _check_schemas(text, budget_of(param, comparisons))
     if has_parts(text):
         refuse(f"{param} is no Lark grammar: it has no rule `start`", param)
     return Grammar(text, kind, param)

@@ -54,7 +54,8 @@ def _written_bytes() -> Allowance:
 
 @dataclass(slots=True)
 class SchemaBudget:
-    """Of a form, or of all tools of a request together."""
+    """Of a form, or of all tools of a request together; of comparisons both have one, as both are
+    made on the router's loop."""
 
     param: str
     """Names all of it."""
@@ -69,9 +70,16 @@ class SchemaBudget:
     """Of parameters that are written one by one, each with the definitions that it may need."""
 
 
-def budget_of(param: str, num_compared: int = 0) -> SchemaBudget:
-    """Of a form. `num_compared`: steps that the request's tools have taken of its comparisons."""
-    budget = SchemaBudget(param)
-    if num_compared:
-        budget.comparisons.take(num_compared, "tools")
-    return budget
+def comparisons_after(num: int, param: str) -> Allowance:
+    """What a request has of them where `param` has taken so many."""
+    comparisons = _comparisons()
+    if num:
+        comparisons.take(num, param)
+    return comparisons
+
+
+def budget_of(param: str, comparisons: Allowance | None) -> SchemaBudget:
+    """Of a form. `comparisons`: of its request, where others have taken of them before."""
+    if comparisons is None:
+        return SchemaBudget(param)
+    return SchemaBudget(param, comparisons=comparisons)

@@ -18,7 +18,7 @@ from router.grammar.json_schema import json_in_lark
 from router.grammar.lark import lark_grammar
 from router.grammar.lark_terms import quoted, regex, up_to_any, without_any
 from router.grammar.limits import check_at_most, check_size, refuse
-from router.grammar.schema_budget import SchemaBudget, budget_of
+from router.grammar.schema_budget import Allowance, SchemaBudget, budget_of
 
 MAX_TRIGGERS = 16
 MAX_STRUCTURES = 64
@@ -40,8 +40,10 @@ class StructuralTag(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str = "structural_tag"
 
 
-def structural_tag_grammar(asked: Any, *, param: str, num_compared: int = 0) -> Grammar:
-    """`asked`: plain JSON values; `num_compared`: see `budget_of`. Raises InvalidRequest."""
+def structural_tag_grammar(
+    asked: Any, *, param: str, comparisons: Allowance | None = None
+) -> Grammar:
+    """`asked`: plain JSON values; `comparisons`: see `budget_of`. Raises InvalidRequest."""
     if isinstance(asked, dict) and "format" in asked:
         refuse(f"{param}: `format` is not supported; use structures and triggers", param)
     try:
@@ -50,7 +52,7 @@ def structural_tag_grammar(asked: Any, *, param: str, num_compared: int = 0) -> 
         raise InvalidRequest(f"{param} is no structural tag: {error}", param=param) from None
     check_at_most(len(tag.triggers), MAX_TRIGGERS, "triggers", param)
     check_at_most(len(tag.structures), MAX_STRUCTURES, "structures", param)
-    text = _lark(tag, budget_of(param, num_compared))
+    text = _lark(tag, budget_of(param, comparisons))
     return lark_grammar(text, param=param, kind=GrammarKind.STRUCTURAL_TAG)
 
 

@@ -12,6 +12,7 @@ from cluster.grammar import Grammar
 from router.grammar.json_schema import AS_IT_COMES, JsonOptions, schema_grammar
 from router.grammar.lark import choice_grammar, json_object_grammar, lark_grammar, regex_grammar
 from router.grammar.limits import check_size, refuse
+from router.grammar.schema_budget import Allowance
 from router.grammar.structural_tag import structural_tag_grammar
 
 CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -41,8 +42,10 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         )
 
 
-def grammar_of(asked: StructuredOutputs, *, param: str, num_compared: int = 0) -> Grammar:
-    """Raises InvalidRequest, naming the constraint at fault behind `param`. `num_compared`: see
+def grammar_of(
+    asked: StructuredOutputs, *, param: str, comparisons: Allowance | None = None
+) -> Grammar:
+    """Raises InvalidRequest, naming the constraint at fault behind `param`. `comparisons`: see
     `budget_of`."""
     given = [name for name in CONSTRAINTS if getattr(asked, name) not in (None, "")]
     if asked.json_object is False:
@@ -52,7 +55,7 @@ def grammar_of(asked: StructuredOutputs, *, param: str, num_compared: int = 0) -
         refuse(f"{param} needs exactly one of {', '.join(CONSTRAINTS)}; it has {named}", param)
     name = given[0]
     _check_options(asked, name, param)
-    return _BUILDERS[name](asked, f"{param}.{name}", num_compared)
+    return _BUILDERS[name](asked, f"{param}.{name}", comparisons)
 
 
 def _check_options(asked: StructuredOutputs, name: str, param: str) -> None:
@@ -73,23 +76,23 @@ def json_value(text: str, param: str) -> Any:
         raise InvalidRequest(f"{param} is no JSON: {error}", param=param) from None
 
 
-def _json(asked: StructuredOutputs, param: str, num_compared: int) -> Grammar:
+def _json(asked: StructuredOutputs, param: str, comparisons: Allowance | None) -> Grammar:
     schema = json_value(asked.json, param) if isinstance(asked.json, str) else asked.json
-    return schema_grammar(schema, param=param, options=asked.options, num_compared=num_compared)
+    return schema_grammar(schema, param=param, options=asked.options, comparisons=comparisons)
 
 
-def _structural_tag(asked: StructuredOutputs, param: str, num_compared: int) -> Grammar:
+def _structural_tag(asked: StructuredOutputs, param: str, comparisons: Allowance | None) -> Grammar:
     tag = asked.structural_tag
     plain = json_value(tag, param) if isinstance(tag, str) else tag
-    return structural_tag_grammar(plain, param=param, num_compared=num_compared)
+    return structural_tag_grammar(plain, param=param, comparisons=comparisons)
 
 
-_BUILDERS: dict[str, Callable[[StructuredOutputs, str, int], Grammar]] = {
+_BUILDERS: dict[str, Callable[[StructuredOutputs, str, Allowance | None], Grammar]] = {
     "json": _json,
     "regex": lambda asked, param, _: regex_grammar(asked.regex or "", param=param),
     "choice": lambda asked, param, _: choice_grammar(asked.choice or [], param=param),
-    "grammar": lambda asked, param, num_compared: lark_grammar(
-        asked.grammar or "", param=param, num_compared=num_compared
+    "grammar": lambda asked, param, comparisons: lark_grammar(
+        asked.grammar or "", param=param, comparisons=comparisons
     ),
     "json_object": lambda asked, param, _: json_object_grammar(param=param, options=asked.options),
     "structural_tag": _structural_tag,

@@ -58,15 +58,13 @@ class AdapterShelf:
         config: DecoderConfig,
         send: Callable[[LoadAdapter | UnloadAdapter], None],
         *,
-        model_name: str,
         on_change: Callable[[], None],
         background: Background,
         clock: Clock,
         sleep: Sleep,
         read_limit_s: float = READ_LIMIT_S,
     ) -> None:
-        """`model_name`: what requests for the model alone ask for; no adapter gets it."""
-        self._root, self._config, self._model_name = root, config, model_name
+        self._root, self._config = root, config
         self._storage, self._root_storage = FolderStorage(read_limit_s), FolderStorage(read_limit_s)
         """Of single adapters; and of the look at the folder, which none of them holds up."""
         self._background, self._clock, self._sleep = background, clock, sleep
@@ -132,7 +130,7 @@ class AdapterShelf:
         check_name(name)
         with self._namings.open(name, is_ordered=True) as naming:
             async with self._turn:
-                item = await self._look_at(name, path) if naming.holds else None
+                item = await self._look_at(path) if naming.holds else None
                 if item is None or not await self.offered.offer(name, item, naming):
                     raise AdapterRefused(f"{name} was unloaded before it was loaded")
                 if item.own_name == name:
@@ -206,7 +204,7 @@ class AdapterShelf:
         is in the engine."""
         with self._namings.open(name) as naming:
             try:
-                item = await self._look_at(name, path)
+                item = await self._look_at(path)
                 if not naming.holds:
                     self._note_unloaded(name, path, item)
                 elif path != name or self._is_news(name, item.digest):
@@ -232,14 +230,8 @@ class AdapterShelf:
         if path == name:
             self._digests[name] = item.digest
 
-    async def _look_at(self, name: str, path: str) -> LookedAt:
-        """Raises AdapterRefused, for the model's own name as well, and AdapterUnread."""
-        if name == self._model_name:
-            raise AdapterRefused(
-                f"{name} is the name of the model itself, which requests by it get; give the "
-                "adapter another",
-                param="lora_name",
-            )
+    async def _look_at(self, path: str) -> LookedAt:
+        """Raises AdapterRefused and AdapterUnread."""
         question = partial(_looked_at, self._root, path, self._config)
         return await self._storage.ask(path[:200], question)
 

@@ -14,6 +14,7 @@ from cluster.grammar import Grammar
 from router.api.reading.schema import SamplingFields
 from router.grammar.json_schema import schema_grammar
 from router.grammar.lark import json_object_grammar
+from router.grammar.schema_budget import Allowance
 from router.grammar.structural_tag import structural_tag_grammar
 from router.grammar.structured_outputs import StructuredOutputs, grammar_of
 
@@ -36,12 +37,12 @@ class JsonSchemaFormat(msgspec.Struct, forbid_unknown_fields=True):
     json_schema: NamedSchema
 
 
-def grammar_in(request: SamplingFields, *, num_compared: int = 0) -> Grammar | None:
-    """None: any text will do. `num_compared`: see `budget_of`. Raises InvalidRequest, naming the
+def grammar_in(request: SamplingFields, *, comparisons: Allowance | None = None) -> Grammar | None:
+    """None: any text will do. `comparisons`: see `budget_of`. Raises InvalidRequest, naming the
     field at fault."""
     if request.response_format is None and request.structured_outputs is None:
         return None
-    wanted = _of_format(request.response_format, num_compared)
+    wanted = _of_format(request.response_format, comparisons)
     if request.structured_outputs is None:
         return wanted
     if wanted is not None:
@@ -53,19 +54,19 @@ def grammar_in(request: SamplingFields, *, num_compared: int = 0) -> Grammar | N
         asked = msgspec.convert(request.structured_outputs, StructuredOutputs)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Invalid value for {_OUTPUTS}: {error}", param=_OUTPUTS) from None
-    return grammar_of(asked, param=_OUTPUTS, num_compared=num_compared)
+    return grammar_of(asked, param=_OUTPUTS, comparisons=comparisons)
 
 
-def _of_format(asked: Any, num_compared: int) -> Grammar | None:
+def _of_format(asked: Any, comparisons: Allowance | None) -> Grammar | None:
     kind = asked.get("type") if isinstance(asked, dict) else None
     if asked is None or asked == {"type": "text"}:
         return None
     if asked == {"type": "json_object"}:
         return json_object_grammar(param=_FORMAT)
     if kind == "json_schema":
-        return _of_schema(asked, num_compared)
+        return _of_schema(asked, comparisons)
     if kind == "structural_tag":
-        return structural_tag_grammar(asked, param=_FORMAT, num_compared=num_compared)
+        return structural_tag_grammar(asked, param=_FORMAT, comparisons=comparisons)
     raise InvalidRequest(
         f"{_FORMAT} must have a type: text, json_object, json_schema or structural_tag, and "
         "nothing beside it that its type does not have",
@@ -73,7 +74,7 @@ def _of_format(asked: Any, num_compared: int) -> Grammar | None:
     )
 
 
-def _of_schema(asked: Any, num_compared: int) -> Grammar:
+def _of_schema(asked: Any, comparisons: Allowance | None) -> Grammar:
     try:
         wanted = msgspec.convert(asked, JsonSchemaFormat).json_schema
     except msgspec.ValidationError as error:
@@ -81,4 +82,4 @@ def _of_schema(asked: Any, num_compared: int) -> Grammar:
     param = f"{_FORMAT}.json_schema.schema"
     if wanted.schema is None:
         raise InvalidRequest(f"{param} is missing", param=param)
-    return schema_grammar(wanted.schema, param=param, num_compared=num_compared)
+    return schema_grammar(wanted.schema, param=param, comparisons=comparisons)

@@ -16,10 +16,10 @@ from router.grammar.thought_first import FormsByPrompt, after_thought
 def forms_of(
     request: ChatRequest, model: ServedModel, called: CallGrammars | None
 ) -> FormsByPrompt:
-    """`called`: the grammar of calls, where the request asks for any. Raises InvalidRequest, naming
-    the field at fault."""
-    num_compared = 0 if called is None else called.num_compared
-    form, thoughts = grammar_in(request, num_compared=num_compared), model.manners.thoughts
+    """`called`: the grammar of calls, where the request asks for any. A form beside calls that have
+    to come is checked, and used for nothing. Raises InvalidRequest, naming the field at fault."""
+    comparisons = None if called is None else called.comparisons
+    form, thoughts = grammar_in(request, comparisons=comparisons), model.manners.thoughts
     if called is not None and (form is None or must_call(request)):
         return FormsByPrompt(called.plain, called.in_thought)
     answer = FormsByPrompt(form)

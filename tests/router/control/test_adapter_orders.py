@@ -26,6 +26,7 @@ from protos.worker_pb2 import (
     UnloadAdapterResponse,
 )
 from router.control.adapter_orders import FIRST_REST_S, MAX_REST_S
+from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.control.standing_adapters import SAYS_SO_AFTER_S
 from tests.router.dispatch_bench import collect, request
@@ -118,10 +119,10 @@ OLD, NEW, THIRD = member("prefill-1"), member("prefill-1", "i2"), member("prefil
 
 
 @asynccontextmanager
-async def fleet() -> AsyncIterator[tuple[FleetPlane, PlayedWorkers]]:
+async def fleet(own: OwnModel | None = None) -> AsyncIterator[tuple[FleetPlane, PlayedWorkers]]:
     workers = PlayedWorkers()
     world = World(dialer=workers, clock=workers.clock, sleep=workers.sleep)
-    async with running_plane(world=world, worker_lease_s=1e6) as plane:
+    async with running_plane(own, world=world, worker_lease_s=1e6) as plane:
         workers.plane = plane
         await plane.store.join(OLD)
         yield plane, workers
@@ -150,6 +151,18 @@ async def test_a_worker_that_starts_anew_is_told_what_was_ordered_before() -> No
 async def test_all_doors_give_orders_to_the_same_place() -> None:
     async with fleet() as (plane, _):
         assert plane._service._adapter_orders is plane.adapter_orders
+
+
+async def test_an_order_for_the_models_own_name_is_refused_before_anybody_is_told() -> None:
+    """Workers do not know it: `--served-name` may be the router's alone."""
+    async with fleet(OwnModel(name="prod")) as (plane, workers):
+        with pytest.raises(AdapterRefused, match="prod is the name of the model") as refused:
+            await plane.adapter_orders.load(LoadAdapterRequest(name="prod", path="folder"))
+        assert refused.value.param == "lora_name"
+        await plane.store.join(THIRD)
+        await plane.adapter_orders.load(LOAD)
+        await plane.adapter_orders.unload(UnloadAdapterRequest(name="prod"))
+        assert workers.of(OLD) == workers.of(THIRD) == ["+one", "-prod"]
 
 
 async def test_an_order_that_no_worker_has_done_does_not_stand_and_the_one_before_does() -> None:

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
+from structlog.testing import capture_logs
 
 from cluster.adapter import Adapter, OfferedAdapter
 from cluster.block_hash import cache_root
@@ -12,6 +13,7 @@ from cluster.errors import NoWorker
 from cluster.generation import EngineLoad
 from cluster.identity import Role, owner_of
 from cluster.membership.member import Member
+from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import ChoiceTokens, Completed, FirstPart, RoutedRequest
 from router.fleet import fleet
@@ -24,7 +26,7 @@ from tests.router.fake_decode_worker import (
     tokens_frame,
     until,
 )
-from tests.router.planes import PAIRING, prefill_member
+from tests.router.planes import PAIRING, prefill_member, running_plane
 
 ONE, NEWER, TWO = Adapter("one", "a" * 32), Adapter("one", "b" * 32), Adapter("two", "c" * 32)
 
@@ -218,6 +220,32 @@ async def test_a_name_whose_only_worker_starts_anew_is_waited_for(
         await tells(plane, again.member(), NEWER)
         assert isinstance((await answering)[-1], Completed)
         assert [each.adapter for each in again.submitted] == [NEWER.digest]
+
+
+async def test_no_adapter_of_a_worker_gets_the_name_of_the_model_itself() -> None:
+    """From a folder of that name, or of a worker that knows no better; under another router's name
+    for the model it is one."""
+    worker, prod = FakeDecodeWorker(), Adapter("prod", "d" * 32)
+    async with router(worker) as plane:
+        here = FleetAdapters(plane.fleet, lambda: 0.0, model_name="prod")
+        with capture_logs() as logs:
+            for adapters in ((prod, ONE), (prod, ONE, TWO)):
+                await tells(plane, worker.member(), *adapters)
+                assert here.all() == list(adapters[1:])
+                assert here.find("prod") is here.offered("prod") is None
+        assert [line["name"] for line in logs if "name of the model" in line["event"]] == ["prod"]
+        assert plane.adapters.all() == [ONE, prod, TWO]
+        await plane.store.leave(worker.member().key)
+        assert here.all() == [ONE, TWO]
+
+
+async def test_a_router_knows_its_own_name_for_the_model() -> None:
+    worker = FakeDecodeWorker()
+    async with running_plane(OwnModel(name="one")) as plane, worker:
+        await plane.store.join(worker.member())
+        await until(lambda: bool(plane.fleet.ready(Role.DECODE)))
+        await tells(plane, worker.member(), ONE, TWO)
+        assert plane.adapters.all() == [TWO]
 
 
 async def test_a_name_whose_workers_have_left_is_forgotten_later_or_once_withdrawn() -> None:

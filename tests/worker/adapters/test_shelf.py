@@ -57,7 +57,6 @@ class PlayedWorker:
             root,
             CONFIG,
             self.send,
-            model_name="base",
             on_change=self.changed,
             background=self.background,
             clock=clock or partial(next, itertools.count(0.0, turn_s)),
@@ -130,17 +129,6 @@ async def test_a_new_one_is_offered_once_its_files_stay_the_same(
     assert "two" not in worker.offered
     await worker.shelf.look()
     assert "two" in worker.offered
-
-
-async def test_none_gets_the_name_of_the_model_itself(worker: PlayedWorker, tmp_path: Path) -> None:
-    with pytest.raises(AdapterRefused, match="base is the name of the model itself"):
-        await worker.shelf.load("base", "one")
-    save_adapter(tmp_path / "base", CONFIG, seed=2)
-    await worker.look_twice()
-    assert list(worker.offered) == ["one"] and worker.shelf.unread == NOTHING_UNREAD
-    assert worker.shelf.numbers().refused == 1
-    await worker.shelf.load("two", "base")
-    assert list(worker.offered) == ["one", "two"]
 
 
 async def test_changed_files_give_the_name_to_the_new_version_and_the_old_one_leaves_later(
