@@ -1,12 +1,14 @@
 """A fleet whose decode worker has a draft model gives the tokens of one without, over handoffs."""
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
 from benchmarks.draft_models import made_of_smollm2
 from cluster.rpc import open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
+from tests.fleet.drafted import tried_and_kept
 from tests.fleet.one_fleet import ENGINE
 from tests.fleet.support import running_fleet
 
@@ -33,8 +35,20 @@ def requests():
         )
 
 
+@dataclass(frozen=True)
+class Answered:
+    tokens: list[int]
+    num_guessed: int
+    """Tokens that were drafted for it."""
+
+
+def num_guessed(found):
+    """Of all answers."""
+    return sum(each.num_guessed for each in found)
+
+
 async def answers(fleet):
-    """Tokens of each request, and how many were guessed."""
+    """Of each request alone, and then of all at once."""
     async with open_channel(fleet.grpc_address) as channel:
         stub = inference_pb2_grpc.InferenceStub(channel)
 
@@ -45,12 +59,12 @@ async def answers(fleet):
                     tokens += [token.token_id for token in reply.chunk.tokens]
                 elif reply.HasField("complete"):
                     timing = reply.complete.timing
-            return tokens, timing.draft_tokens
+            return Answered(tokens, timing.draft_tokens)
 
         alone = [await one(request) for request in requests()]
         at_once = await asyncio.gather(*(one(request) for request in requests()))
-    assert [tokens for tokens, _ in at_once] == [tokens for tokens, _ in alone]
-    return alone
+    assert [each.tokens for each in at_once] == [each.tokens for each in alone]
+    return alone + at_once
 
 
 async def test_tokens_over_handoffs_are_those_without_and_the_decode_worker_reads_for_itself(
@@ -59,11 +73,14 @@ async def test_tokens_over_handoffs_are_those_without_and_the_decode_worker_read
     given = ("--model", str(pair.target), *ENGINE)
     with running_fleet(tmp_path / "off", *given, "--speculation", "off", num_workers=2) as fleet:
         expected = await answers(fleet)
+        assert num_guessed(expected) == 0
     drafting = (*given, "--speculation", str(pair.draft))
     with running_fleet(tmp_path / "drafts", *drafting, num_workers=2) as fleet:
         found = await answers(fleet)
-        assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
-        assert sum(guessed for _, guessed in found) > 0 == sum(guessed for _, guessed in expected)
+        assert [each.tokens for each in found] == [each.tokens for each in expected]
+        decode_log = tmp_path / "drafts" / "decode-0.log"
+        tried, _ = tried_and_kept(decode_log, num_tokens=num_guessed(found))
+        assert tried["model"] > 0, tried
         log = fleet.log_path.read_text()
         assert "speculation draft (full, bfloat16)" in log
         assert log.count("load draft model") == 1  # the prefill worker has none
