@@ -12,11 +12,17 @@ from __future__ import annotations
 import msgspec
 
 from router.text.tokenizer import ChatTemplate
+from router.tools.content_beside_calls import ContentBesideCalls
 from router.tools.detection import AUTO
 from router.tools.formats import HERMES, ToolFormat
 from router.tools.one_call_each import OneCallEach
 from router.tools.tools_in_text import ToolsInText
-from router.tools.written_calls import TextArguments, takes_calls, written_calls
+from router.tools.written_calls import (
+    TextArguments,
+    takes_calls,
+    takes_content,
+    written_calls,
+)
 
 
 class FittedTemplate(msgspec.Struct, frozen=True):
@@ -35,6 +41,8 @@ def fitted(template: ChatTemplate, tools: ToolFormat | None, asked: str) -> Fitt
     calls = written_calls(template)
     if calls is not None and calls.takes_text:
         template = TextArguments(template, is_silent=calls.is_silent)
+    if calls is not None:
+        template = _with_content(template)
     if one_call := calls is not None and calls.only_one:
         each = OneCallEach(template)
         template = each if takes_calls(each, 2) else template
@@ -46,3 +54,15 @@ def fitted(template: ChatTemplate, tools: ToolFormat | None, asked: str) -> Fitt
     if asked in (AUTO, HERMES.name):
         return FittedTemplate(ToolsInText(template), HERMES)
     return FittedTemplate(template, tools)
+
+
+def _with_content(template: ChatTemplate) -> ChatTemplate:
+    """One that takes an answer that says something and calls: what came of its calls needs them.
+    Where the template itself writes them without what was said (Llama 3.1's), that is its way."""
+    if takes_content(template, is_kept=False):
+        return template
+    apart = ContentBesideCalls(template, is_kept=True)
+    alone = ContentBesideCalls(template, is_kept=False)
+    if takes_content(apart):
+        return apart
+    return alone if takes_content(alone, is_kept=False) else template

@@ -22,6 +22,7 @@ from router.tools.parts import CallArguments, CallBegun, CallEnded
 NAME, KEY = "name_of_the_function", "parameter"
 _VALUES = ("its value", "another value")
 _RESULTS = ("what the call gave", "what the other gave")
+_SAID, _SAID_THEN = "what was said before", "what was said then"
 _Message = dict[str, Any]
 
 
@@ -105,14 +106,30 @@ def takes_calls(template: ChatTemplate, num_calls: int) -> bool:
     return _rendered(template, num_calls) is not None
 
 
+def takes_content(template: ChatTemplate, *, is_kept: bool = True) -> bool:
+    """It writes an answer that says something and calls, and all that follows; not `is_kept`: maybe
+    without what is said."""
+    asked, answer, *results = _chat(1)
+    then = {"role": "assistant", "content": _SAID_THEN}
+    chat = [asked, {**answer, "content": _SAID}, *results, then, asked]
+    parts = (_VALUES[0], _RESULTS[0], _SAID_THEN, *((_SAID,) if is_kept else ()))
+    return _whole(template, chat, parts) is not None
+
+
 def _rendered(template: ChatTemplate, num_calls: int) -> str | None:
     """A chat with an answer of so many calls; None: refused, or not all of it is there."""
+    parts = (*_VALUES[:num_calls], *_RESULTS[:num_calls])
+    return _whole(template, _chat(num_calls), parts)
+
+
+def _whole(template: ChatTemplate, chat: list[_Message], parts: Sequence[str]) -> str | None:
+    """None: refused, or one of its `parts` is not there, or an object is as Python writes it."""
     tools = [_tool()] if "tools" in template.takes else None
     try:
-        text = template.render(_chat(num_calls), tools=tools)
+        text = template.render(chat, tools=tools)
     except InvalidRequest:
         return None
-    is_whole = all(part in text for part in (*_VALUES[:num_calls], *_RESULTS[:num_calls]))
+    is_whole = all(part in text for part in parts)
     return text if is_whole and str(_arguments(0)) not in text else None
 
 

@@ -20,6 +20,36 @@ KINDS = {
         "where": frozenset({"object"}),
     }
 }
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The weather of some days.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string"},
+                    "days": {"type": "integer"},
+                    "exact": {"type": ["boolean", "null"]},
+                    "where": {"type": "object"},
+                },
+            },
+        },
+    },
+    *(
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": "Another.",
+                "parameters": {"type": "object", "properties": properties},
+            },
+        }
+        for name, properties in (("now", {}), ("write-file", {"text": {"type": "string"}}))
+    ),
+]
+"""What KINDS and NAMES say, as a client offers it."""
 NAMES = frozenset({"weather", "now", "write-file"})
 Call = tuple[str, object]
 
@@ -156,6 +186,76 @@ RECORDED = (
         (("weather", {"city": "a, {b}", "where": {"x": [1, True, "y"]}}),),
     ),
 )
+FROM_FAMILIES = (
+    # Of llama-models' own prompts: an object with its type, and a list with every kind of value.
+    Recorded(
+        "llama3_json",
+        '{"type": "function", "name": "weather", "parameters": {"city": "Menlo Park"}}',
+        (("weather", {"city": "Menlo Park"}),),
+    ),
+    Recorded(
+        "llama3_json",
+        '<|python_tag|>{"name": "weather", "parameters": {"where": {"lat": 37.5, "on": false}}}',
+        (("weather", {"where": {"lat": 37.5, "on": False}}),),
+    ),
+    Recorded(
+        "pythonic",
+        "[weather(city='New York', days=-3, exact=None, where={'at': [100, 101.5], 'ok': True}), "
+        'now(), weather(city="it\'s 5 > 3; [no]")]',
+        (
+            (
+                "weather",
+                {
+                    "city": "New York",
+                    "days": -3,
+                    "exact": None,
+                    "where": {"at": [100, 101.5], "ok": True},
+                },
+            ),
+            NOW,
+            ("weather", {"city": "it's 5 > 3; [no]"}),
+        ),
+    ),
+    # Of mistral-common: an id beside the name up to version 7, and two calls in each way.
+    Recorded(
+        "mistral",
+        '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris", "days": 2}, "id": '
+        '"VvvODy9mT"}, {"id": "0cN3zcGgA", "arguments": {}, "name": "now"}]',
+        (PARIS, NOW),
+    ),
+    Recorded(
+        "mistral",
+        'Both.[TOOL_CALLS]weather[ARGS]{"city": "Paris", "days": 2}[TOOL_CALLS]now[ARGS]{}',
+        (PARIS, NOW),
+        "Both.",
+    ),
+    # Of Qwen's prompts: a thought that speaks of calls, several calls on one line, spaces anywhere.
+    Recorded(
+        "hermes",
+        "<think>\nI could write <tool_call> here.\n</think>\n\n"
+        '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+        '<tool_call> { "arguments" : {"city":"Paris","days":2} , "name" : "weather" } </tool_call>',
+        (NOW, PARIS),
+        "",
+        "I could write <tool_call> here.",
+    ),
+    Recorded(
+        "qwen3_coder",
+        "<tool_call>\n<function=weather>\n<parameter=city>\n007\n</parameter>\n<parameter=days>\n"
+        "12\n</parameter>\n<parameter=exact>\nnull\n</parameter>\n<parameter=where>\n"
+        '{"a": [1, {"b": null}]}\n</parameter>\n</function>\n</tool_call>\n'
+        "<tool_call>\n<function=write-file>\n<parameter=text>\n</p> x == y && 1 < 2\n</parameter>\n"
+        "</function>\n</tool_call>",
+        (
+            (
+                "weather",
+                {"city": "007", "days": 12, "exact": None, "where": {"a": [1, {"b": None}]}},
+            ),
+            ("write-file", {"text": "</p> x == y && 1 < 2"}),
+        ),
+    ),
+)
+"""After what the families' own packages and prompts show of their calls."""
 MALFORMED = (
     Recorded(
         "hermes",

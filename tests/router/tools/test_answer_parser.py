@@ -11,6 +11,7 @@ from router.tools.formats import FORMATS
 from router.tools.parts import AnswerPart, CallBegun, Content, Thought
 from router.tools.thoughts import THOUGHT_FORMATS
 from tests.router.tools.recorded_calls import (
+    FROM_FAMILIES,
     MALFORMED,
     NOW,
     RECORDED,
@@ -20,14 +21,15 @@ from tests.router.tools.recorded_calls import (
     parsing,
 )
 
-ALL = [*RECORDED, *MALFORMED]
+READ = [*RECORDED, *FROM_FAMILIES]
+ALL = [*READ, *MALFORMED]
 
 
 def told_after(parser: AnswerParser, pieces: list[str]) -> list[AnswerPart]:
     return [part for piece in pieces for part in parser.feed(piece)]
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=lambda each: f"{each.format}:{each.text[:30]}")
+@pytest.mark.parametrize("recorded", READ, ids=lambda each: f"{each.format}:{each.text[:30]}")
 def test_what_a_family_writes_is_its_calls_its_content_and_its_thought(recorded: Recorded) -> None:
     parts, parser = parsed(recorded.parsing, [recorded.text])
     assert gathered(parts) == (list(recorded.calls), recorded.content, recorded.thought)
