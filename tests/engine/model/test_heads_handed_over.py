@@ -217,11 +217,12 @@ def test_texts_are_those_without_while_sequences_are_preempted(alike: Alike) -> 
     assert few.check_invariants() == []
 
 
-def test_a_head_of_another_shape_and_ranks_that_share_blocks_keep_a_pool_of_their_own(
+def test_a_head_of_another_shape_keeps_a_pool_of_its_own_and_a_group_says_what_one_rank_does(
     alike: Alike, tmp_path: Path
 ) -> None:
     config = eagle_config(tiny_config(), num_key_value_heads=1)
     other = heads_card(saved_heads(random_tensors(config), config, tmp_path / "other"))
     assert head_in_blocks(spec(alike, other)) is None
-    assert head_in_blocks(spec(alike, alike.good, tensor_parallel_size=3)) is None
+    alone = head_in_blocks(spec(alike, alike.good))
+    assert head_in_blocks(spec(alike, alike.good, tensor_parallel_size=3)) == alone is not None
     assert head_in_blocks(spec(alike, None)) is None
