@@ -4,14 +4,12 @@ from the text's beginning, with a state that no message carries. Of groups the f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from msgspec import structs
 
 from cluster.models.card import ModelCard
@@ -21,12 +19,16 @@ from engine.offline.queue import generate
 from engine.offline.replica import greedy_request
 from engine.step.batch.step_work import StepWork
 from engine.step.computation import Computation
-from engine.step.drafters.head_marks import HeadMarks
+from engine.step.drafters.guess_price import GuessPrice
 from engine.step.drafting.draft_account import DraftAccount
 from engine.step.engine import Engine
-from engine.step.requests.sequence import Sequence
 from tests.decode_worker.group_handover import Handover, decode_side, hand_over, prefill_side
-from tests.engine.model.test_heads_handed_over import Guesses, noted, same_guesses
+from tests.engine.model.test_heads_handed_over import (
+    Guesses,
+    found_states,
+    noted,
+    same_guesses,
+)
 from tests.engine.model.tiny_eagle import eagle_config, heads_card, random_tensors, saved_heads
 from tests.engine.model.tiny_llama import random_model, saved_card, tiny_config
 from tests.engine.model.tiny_prediction import (
@@ -48,7 +50,8 @@ LIMITS: dict[str, Any] = {"max_context_tokens": 120, "kv_memory_bytes": 4 << 20}
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
-    """By it a step of the target takes a millisecond: the head is never left out for its price."""
+    """By it a step of the target takes a millisecond, and guesses are expected to take nothing: the
+    head is never left out for its price."""
     cpu_set("native")
     clock, compute = VirtualClock(), Computation.compute
 
@@ -57,23 +60,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
         compute(computation, work)
 
     monkeypatch.setattr(Computation, "compute", timed)
+    monkeypatch.setattr(GuessPrice, "token_ms", lambda self, num_sequences, cost: 0.0)
     monkeypatch.setattr(DraftAccount, "is_resting", False)
     return clock
-
-
-@contextmanager
-def found_states() -> Iterator[list[bool]]:
-    """Whether blocks that an engine begins with have all of a head's pairs."""
-    found, state_before = list[bool](), HeadMarks.state_before
-
-    def noted_state(marks: HeadMarks, sequence: Sequence, place: int) -> torch.Tensor | None:
-        state = state_before(marks, sequence, place)
-        found.append(state is not None)
-        return state
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HeadMarks, "state_before", noted_state)
-        yield found
 
 
 def with_head(plain: EngineSpec, head: HeadsCard | None) -> EngineSpec:
