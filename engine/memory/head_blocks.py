@@ -38,7 +38,7 @@ class HeadBlocks:
         items = pool.tensor.view(pool.num_blocks, -1)  # [num_blocks, values of a block]
         start = first * math.prod((planes, heads, *rest))
         end = start + math.prod(whole)
-        self.kv = SomeLayers(items[:, start:end].unflatten(1, whole))
+        self.kv = SomeLayers(items[:, start:end].view(pool.num_blocks, *whole))
         """Where the head's keys and values are."""
         rows = items.view(torch.uint8)  # [num_blocks, block_bytes]
         start = end * pool.tensor.element_size()
