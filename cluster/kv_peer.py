@@ -10,7 +10,7 @@ from cluster.block_homes import BlockHomes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvRank:
     """The part of a pool that one process of the worker holds: a run of heads of every block, or
-    the whole of some blocks.
+    the whole of some blocks. Rank 0 has all of a drafting head's layers besides (Pairing.head).
 
     Addresses are in that process's own address space and mean something to its transfer agent only.
     """

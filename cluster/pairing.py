@@ -130,8 +130,8 @@ def check_same(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
     if ours.head != theirs.head:
         raise PairingMismatch(
             f"{peer} cannot pair: its blocks have {_head_in_words(theirs)} and ours "
-            f"{_head_in_words(ours)}; start both workers with the same speculation, and with one "
-            "rank each where it is a head"
+            f"{_head_in_words(ours)}; start both workers with the same speculation "
+            "(ranks that split the rows of a step have no head)"
         )
     for item in fields(Pairing):
         mine, other = getattr(ours, item.name), getattr(theirs, item.name)

@@ -63,7 +63,7 @@ class LocalPool:
             )
         object.__setattr__(self, "homes", homes)
         object.__setattr__(self, "heads", self.share or _all_heads(self.blocks))
-        object.__setattr__(self, "form", _form_of(self.blocks, self.heads.heads))
+        object.__setattr__(self, "form", _form_of(self.blocks, self.heads))
 
     @property
     def num_blocks(self) -> int:
@@ -79,6 +79,11 @@ class LocalPool:
     def block_size(self) -> int:
         """Tokens in a block; 1 where its shape does not tell."""
         return int(self.blocks.shape[4]) if self.blocks.dim() == 6 else 1
+
+    @property
+    def num_planes(self) -> int:
+        """Of a block of the group: shared, and whole at its first rank."""
+        return self.form.num_planes + self.heads.num_whole_layers * self.form.layer_planes
 
     @property
     def max_parts(self) -> int:
@@ -124,7 +129,8 @@ class LocalPool:
         """How its blocks become this pool's. Raises PairingMismatch, with both values, unless they
         can."""
         _check_equal("transport", transport, peer.transport)
-        if granule_tokens(self.block_size, peer.block_size_tokens) is None:
+        has_whole = self.heads.num_whole_layers > 0
+        if has_whole or granule_tokens(self.block_size, peer.block_size_tokens) is None:
             _check_equal("block_size_tokens", self.block_size, peer.block_size_tokens)
         if len(peer.ranks) > MAX_PEER_RANKS:
             raise PairingMismatch(
@@ -141,6 +147,11 @@ class LocalPool:
             raise PairingMismatch(
                 f"a KV pool of {len(peer.ranks)} ranks cannot be read: none of them has KV head "
                 f"{missing[0]}; start both workers with the same model"
+            )
+        if self.form.num_whole and not any(source.num_whole for source in sources):
+            raise PairingMismatch(
+                f"a KV pool of {len(peer.ranks)} ranks cannot be read: it has no rank 0, which "
+                "would have the head's layers; run the same version of splitserve on both"
             )
         fit = reshard(sources, self.form, asked_by=self.heads.rank)
         return replace(fit, homes=peer.homes) if peer.shares_blocks else fit
@@ -167,7 +178,8 @@ class LocalPool:
                 f"{heads.start} on there and the model {num_heads} here; start both workers with "
                 "the same model"
             )
-        form = replace(self.form, heads=heads, block_size=block_size)
+        num_whole = _num_whole(replace(self.heads, rank=rank.rank), self.form.layer_planes)
+        form = replace(self.form, heads=heads, block_size=block_size, num_whole=num_whole)
         _check_equal("block_bytes", form.block_bytes, rank.block_bytes)
         return form
 
@@ -177,18 +189,29 @@ def _all_heads(blocks: torch.Tensor) -> HeadShare:
     return HeadShare(0, range(num_heads), num_heads)
 
 
-def _form_of(blocks: torch.Tensor, heads: range) -> BlockForm:
+def _num_whole(share: HeadShare, layer_planes: int) -> int:
+    """See BlockForm."""
+    if share.rank != 0:
+        return 0
+    return share.num_whole_layers * layer_planes * share.num_heads
+
+
+def _form_of(blocks: torch.Tensor, share: HeadShare) -> BlockForm:
     if blocks.dim() != 6:
         num_bytes = blocks[0].numel() * blocks.element_size()
         return BlockForm(num_planes=1, heads=range(1), block_size=1, row_bytes=num_bytes)
-    _, num_layers, num_planes, _, block_size, width = blocks.shape
+    _, num_layers, num_planes, num_heads, block_size, width = blocks.shape
+    num_whole = _num_whole(share, num_planes)
+    num_layers -= -(-num_whole // (num_planes * num_heads))
     scale_bytes = KV_SCALE_BYTES if blocks.element_size() == 1 else 0
     return BlockForm(
         num_planes=num_layers * num_planes,
-        heads=heads,
+        heads=share.heads,
         block_size=block_size,
         row_bytes=width * blocks.element_size() - scale_bytes,
         scale_bytes=scale_bytes,
+        num_whole=num_whole,
+        layer_planes=num_planes,
     )
 
 

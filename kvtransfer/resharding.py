@@ -2,6 +2,7 @@
 
     blocks of both sides are made of granules (`cluster.granule`)
     run, granule i of a block there, j of one here: source + i * step -> target + j * step
+    layers that rank 0 has whole, behind those that are shared: one run more, from it to it
 
 A head is read from one of its holders, who hold equal bytes: which one, the reading rank's number
 decides, so that several readers do not all ask the same. Nobody counts heads per rank. Of ranks
@@ -21,10 +22,11 @@ from cluster.errors import TransferFailed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockForm:
     """How the bytes of a block lie at one rank: [planes, heads, rows], and behind the rows of a
-    head of a quantized pool their scales."""
+    head of a quantized pool their scales. Behind all of that, at rank 0, further planes with all
+    heads; and, where ranks share heads unevenly, what fills up a layer of the pool."""
 
     num_planes: int
-    """Of all layers together."""
+    """Of all layers together whose heads ranks share."""
     heads: range
     """Numbers in the model; a latent is head 0."""
     block_size: int
@@ -32,6 +34,10 @@ class BlockForm:
     """Of one token's values."""
     scale_bytes: int = 0
     """Of one token's scale."""
+    num_whole: int = 0
+    """Heads of further planes that lie here whole."""
+    layer_planes: int = 1
+    """Of one layer."""
 
     @property
     def head_bytes(self) -> int:
@@ -39,9 +45,15 @@ class BlockForm:
         return self.block_size * (self.row_bytes + self.scale_bytes)
 
     @property
+    def num_shared(self) -> int:
+        """Heads of all planes that ranks share, here."""
+        return self.num_planes * len(self.heads)
+
+    @property
     def block_bytes(self) -> int:
         """Size and stride of a block."""
-        return self.num_planes * len(self.heads) * self.head_bytes
+        layer = self.layer_planes * len(self.heads)
+        return -(-(self.num_shared + self.num_whole) // layer) * layer * self.head_bytes
 
     def offset(self, plane: int, head: int) -> int:
         """Of a head that this rank holds."""
@@ -120,7 +132,8 @@ def reshard(sources: Sequence[BlockForm], target: BlockForm, *, asked_by: int) -
     """Every byte of the target's block, each once. `asked_by` is the target's rank.
 
     Raises ValueError where nobody holds a head. All planes and rows are alike, which is the
-    caller's to see to, as is that the block sizes fit (`granule_tokens`).
+    caller's to see to, as is that the block sizes fit (`granule_tokens`), and are equal where
+    planes lie whole at a rank.
     """
     tokens = gcd(sources[0].block_size, target.block_size)
     runs = list(_runs(sources, target, tokens, asked_by))
@@ -145,6 +158,11 @@ def _runs(
                 there += source.block_size * source.row_bytes
                 here += target.block_size * target.row_bytes
                 yield Run(owners[head], there, here, size, size)
+    if target.num_whole:
+        owner = next(at for at, form in enumerate(sources) if form.num_whole)
+        there = sources[owner].num_shared * target.head_bytes
+        size = target.num_whole * target.head_bytes
+        yield Run(owner, there, target.num_shared * target.head_bytes, size, size)
 
 
 def _owner(sources: Sequence[BlockForm], head: int, asked_by: int) -> int:

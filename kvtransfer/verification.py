@@ -2,7 +2,8 @@
 
 A digest is one 64-bit number per (layer, plane, KV head) of a block, or of each part of a block
 where the reader's blocks are smaller: whoever holds a part of the heads, or of the tokens, can
-check its part. A part is digested as if it were a block of its own.
+check its part. A part is digested as if it were a block of its own. Those of layers that rank 0 has
+whole come behind all others.
 """
 
 from __future__ import annotations
@@ -56,18 +57,24 @@ def packed_digests(digests: torch.Tensor) -> bytes:
 def own_digests(
     digest: Digest, pool: LocalPool, block_ids: Sequence[int], parts: int = 1
 ) -> NDArray[np.int64]:
-    """[num_ids, planes, own heads, parts] of what the pool holds."""
+    """[num_ids, planes, own heads, parts] of what the pool holds; in a group that has layers whole
+    at a rank, [num_ids, all of it, 1, 1]."""
     found = digest_parts(digest, pool.blocks, block_ids, parts).cpu().contiguous()
-    return found.view(*_shape(len(block_ids), pool, len(pool.heads.heads), parts)).numpy()
+    form = pool.form
+    if pool.heads.num_whole_layers:
+        held = (form.num_shared + form.num_whole) * parts
+        return found.view(len(block_ids), -1)[:, :held, None, None].numpy()
+    shape = (len(block_ids), form.num_planes, len(pool.heads.heads), parts)
+    return found.view(*shape).numpy()
 
 
 def announced_digests(span: BlockSpan, pool: LocalPool, parts: int = 1) -> NDArray[np.int64]:
-    """[num_blocks, planes, own heads, parts]: of all heads of the model, those that the pool holds.
+    """As `own_digests`: of all heads of the model, those that the pool holds.
 
     Raises TransferFailed when the announced digests are not so many.
     """
-    heads = pool.heads
-    shape = _shape(span.num_blocks, pool, heads.num_heads, parts)
+    heads, num_shared = pool.heads, pool.form.num_planes
+    shape = (span.num_blocks, pool.num_planes, heads.num_heads, parts)
     needed = 8 * math.prod(shape)
     if len(span.digests) != needed:
         raise TransferFailed(
@@ -75,11 +82,12 @@ def announced_digests(span: BlockSpan, pool: LocalPool, parts: int = 1) -> NDArr
             "needed to verify them: start both workers with the same model and options"
         )
     every = np.frombuffer(span.digests, dtype="<i8").reshape(shape)
-    return every[:, :, heads.heads.start : heads.heads.stop]
-
-
-def _shape(num_blocks: int, pool: LocalPool, num_heads: int, parts: int) -> tuple[int, ...]:
-    return num_blocks, pool.form.num_planes, num_heads, parts
+    own = every[:, :num_shared, heads.heads.start : heads.heads.stop]
+    if not heads.num_whole_layers:
+        return own
+    held = [own] if not pool.form.num_whole else [own, every[:, num_shared:]]
+    flat = [part.reshape(span.num_blocks, -1) for part in held]
+    return np.concatenate(flat, axis=1)[:, :, None, None]
 
 
 def _regrouped(blocks: torch.Tensor, parts: int) -> torch.Tensor:

@@ -17,15 +17,27 @@ class HeadShare:
     heads: range
     num_heads: int
     """Of the model."""
+    num_whole_layers: int = 0
+    """Of the group's blocks, behind the layers whose heads the ranks share: rank 0 has all heads of
+    them, and no other rank any."""
 
 
-def head_shares(config: DecoderConfig, world_size: int, *, num_homes: int) -> list[HeadShare]:
+def head_shares(
+    config: DecoderConfig, world_size: int, *, num_homes: int, num_whole_layers: int = 0
+) -> list[HeadShare]:
     """Of a group's ranks, in order. Where blocks have several homes (cluster/block_homes.py), each
     rank has all heads of its own."""
-    ranks = ranks_of(world_size)
-    return [_share(config, rank, rank if num_homes == 1 else ALONE) for rank in ranks]
+    ranks, num_heads = ranks_of(world_size), config.kv_shape.num_kv_heads
+    return [
+        HeadShare(
+            rank.index,
+            _heads(config, rank if num_homes == 1 else ALONE),
+            num_heads,
+            num_whole_layers,
+        )
+        for rank in ranks
+    ]
 
 
-def _share(config: DecoderConfig, rank: Rank, sharer: Rank) -> HeadShare:
-    heads = ModelSplit(config=config, rank=sharer).pool_heads
-    return HeadShare(rank.index, heads, config.kv_shape.num_kv_heads)
+def _heads(config: DecoderConfig, sharer: Rank) -> range:
+    return ModelSplit(config=config, rank=sharer).pool_heads

@@ -8,10 +8,13 @@ tokens that it names, from the text's beginning on. It travels with the block: c
 handed over, it is right or it does not match. What a guess has written has no mark.
 
     bytes behind the head's layer:   name, uint64 (0: none) | state, float32 [hidden] | unused
+
+Of a group of ranks the first has it, whole, behind its own KV heads of the model's layers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,12 +31,17 @@ class HeadBlocks:
     """Of one pool in host memory, which has to live as long: views."""
 
     def __init__(self, pool: KvPool, room: HeadInBlocks) -> None:
-        """`pool`: with `room.num_layers` more than the model's."""
-        first = pool.layout.shape.num_layers - room.num_layers
-        self.kv = SomeLayers(pool, slice(first, first + 1))
+        """`pool`: deeper than the model by `room`."""
+        layers, planes, heads, *rest = pool.layout.block_shape
+        first = layers - room.layers_at(heads)
+        whole = (1, planes, room.num_kv_heads, *rest)
+        items = pool.tensor.view(pool.num_blocks, -1)  # [num_blocks, values of a block]
+        start = first * math.prod((planes, heads, *rest))
+        end = start + math.prod(whole)
+        self.kv = SomeLayers(items[:, start:end].view(pool.num_blocks, *whole))
         """Where the head's keys and values are."""
-        rows = pool.tensor.view(pool.num_blocks, -1).view(torch.uint8)  # [num_blocks, block_bytes]
-        start = (first + 1) * (pool.block_bytes // pool.layout.shape.num_layers)
+        rows = items.view(torch.uint8)  # [num_blocks, block_bytes]
+        start = end * pool.tensor.element_size()
         behind = start + MARK_BYTES
         self._marks = rows[:, start:behind].view(torch.int64)[:, 0].numpy().view(np.uint64)
         end = behind + STATE_ITEM_BYTES * room.hidden_size

@@ -137,10 +137,12 @@ class KvLayers(Protocol):
 
 
 class SomeLayers:
-    """KvLayers of one pool, which has to live as long: views."""
+    """KvLayers of a part of a pool's blocks, which has to live as long: views."""
 
-    def __init__(self, pool: KvPool, layers: slice) -> None:
-        self.tensor = pool.tensor[:, layers]
+    def __init__(self, tensor: torch.Tensor) -> None:
+        """[num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width], strided over
+        blocks."""
+        self.tensor = tensor
         self._layers = tuple(self.tensor.unbind(dim=1))
 
     def layer(self, index: int) -> torch.Tensor:

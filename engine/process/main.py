@@ -25,6 +25,7 @@ from cluster.models.text.grammars import load_grammar_tokenizer
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from cluster.rank_facts import RankFacts
+from engine.contract.head_in_blocks import whole_layers
 from engine.contract.messages import AwaitsRanks, EngineFailed, LoadProgress, Ready
 from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.model.load_phases import PhaseProgress
@@ -123,7 +124,12 @@ def _parts(spec: EngineSpec, replica: Replica, engine: Engine) -> EngineParts:
         spec=spec,
         kv=replica.kv,
         generations=engine.placement.pool.generations,
-        shares=head_shares(spec.card.config, num_ranks, num_homes=num_homes),
+        shares=head_shares(
+            spec.card.config,
+            num_ranks,
+            num_homes=num_homes,
+            num_whole_layers=whole_layers(spec),
+        ),
         receiving_blocks=engine.receiving_blocks,
         line=replica.others,
         num_homes=num_homes,

@@ -79,8 +79,9 @@ class ReplicaSize:
         makes_text = pooling is None or pooling.generates
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
-        if (head := head_in_blocks(spec)) is not None:
-            layout = layout.deeper(head.num_layers)
+        head = head_in_blocks(spec)
+        if head is not None and portion.rank.index == 0:
+            layout = layout.deeper(head.layers_at(layout.shape.num_kv_heads))
         beside = BesideNeeds() if drafter is None else drafter.needs
         block_bytes = layout.block_bytes + beside.block_bytes
         why_not = why_not_replayed(options, split)

@@ -27,6 +27,7 @@ from engine.contract.commands import (
     Seed,
     Submit,
 )
+from engine.contract.head_in_blocks import whole_layers
 from engine.contract.messages import Fetched, Frame, Reserved
 from engine.contract.spec import EngineSpec
 from engine.offline.queue import Completion, collect
@@ -67,6 +68,7 @@ class Side:
                 spec.card.config,
                 spec.options.tensor_parallel_size,
                 num_homes=replica.num_homes,
+                num_whole_layers=whole_layers(spec),
             ),
             receiving_blocks=self.engine.receiving_blocks,
             line=replica.others,

@@ -37,11 +37,11 @@ class GroupKind:
         """Of its blocks."""
         return self.num_ranks if self.shares_blocks else 1
 
-    def shares(self, num_heads: int) -> list[HeadShare]:
+    def shares(self, num_heads: int, whole_layers: int = 0) -> list[HeadShare]:
         """Of its ranks."""
         if self.shares_blocks:
             return [HeadShare(at, range(num_heads), num_heads) for at in range(self.num_ranks)]
-        return ranks_of(num_heads, self.num_ranks)
+        return ranks_of(num_heads, self.num_ranks, whole_layers)
 
     def __str__(self) -> str:
         return f"{self.num_ranks} {'blocks' if self.shares_blocks else 'heads'}"

@@ -24,12 +24,15 @@ NUM_TOKENS = 192
 LAYERS, PLANES = 2, 2
 
 
-def marked_cache(num_heads: int, *, is_quantized: bool = False, seed: int = 0) -> MarkedCache:
-    """Rows of 16 bytes; of a quantized one, of 16 and a scale."""
+def marked_cache(
+    num_heads: int, *, is_quantized: bool = False, seed: int = 0, whole_layers: int = 0
+) -> MarkedCache:
+    """Rows of 16 bytes; of a quantized one, of 16 and a scale. `whole_layers`: further ones, which
+    rank 0 has whole."""
     return MarkedCache(
         NUM_TOKENS,
         num_heads,
-        num_planes=LAYERS * PLANES,
+        num_planes=(LAYERS + whole_layers) * PLANES,
         row_bytes=16,
         scale_bytes=4 if is_quantized else 0,
         seed=seed,
@@ -38,17 +41,28 @@ def marked_cache(num_heads: int, *, is_quantized: bool = False, seed: int = 0) -
 
 def pool_of(cache: MarkedCache, share: HeadShare, block_size: int) -> LocalPool:
     """As that rank holds it: slot i has block i of the sequence; generations count from 100."""
-    packed = torch.from_numpy(cache.blocks(cache.form(share.heads, block_size)))
-    shape = (len(packed), LAYERS, PLANES, len(share.heads), block_size)
+    edge, num_held = LAYERS * PLANES, len(share.heads)
+    shared, whole = cache.planes(slice(edge)), cache.planes(slice(edge, None))
+    packed = torch.from_numpy(shared.blocks(form := shared.form(share.heads, block_size)))
+    num_layers = LAYERS
+    if share.num_whole_layers and share.rank == 0:
+        num_layers += -(-share.num_whole_layers * share.num_heads // num_held)
+        rest = whole.blocks(whole.form(range(share.num_heads), block_size))
+        filled = torch.zeros(len(packed), num_layers * PLANES * num_held * form.head_bytes)
+        filled = filled.to(torch.uint8)
+        filled[:, : packed.shape[1]] = packed
+        filled[:, packed.shape[1] : packed.shape[1] + rest.shape[1]] = torch.from_numpy(rest)
+        packed = filled
+    shape = (len(packed), num_layers, PLANES, num_held, block_size)
     is_quantized = cache.scales.shape[3] > 0
     blocks = packed.view(torch.int8 if is_quantized else torch.int16).view(*shape, -1)
     return LocalPool(blocks.clone(), torch.arange(len(packed)) + 100, share)
 
 
-def ranks_of(num_heads: int, world_size: int) -> list[HeadShare]:
+def ranks_of(num_heads: int, world_size: int, whole_layers: int = 0) -> list[HeadShare]:
     """Of a group; one head is a latent."""
     shares = shares_of(num_heads, world_size, is_latent=num_heads == 1)
-    return [HeadShare(rank, heads, num_heads) for rank, heads in enumerate(shares)]
+    return [HeadShare(rank, heads, num_heads, whole_layers) for rank, heads in enumerate(shares)]
 
 
 class PrefillGroup:
@@ -59,12 +73,15 @@ class PrefillGroup:
     ) -> None:
         num_heads = cache.values.shape[2]
         self.block_size = block_size
-        self.pools = [pool_of(cache, s, block_size) for s in ranks_of(num_heads, world_size)]
+        whole_layers = cache.values.shape[1] // PLANES - LAYERS
+        shares = ranks_of(num_heads, world_size, whole_layers)
+        self.pools = [pool_of(cache, share, block_size) for share in shares]
         self.transports = [
             LoopbackTransport(pool, f"p{rank}", network=network)
             for rank, pool in enumerate(self.pools)
         ]
-        self._whole = pool_of(cache, HeadShare(0, range(num_heads), num_heads), block_size)
+        (alone,) = ranks_of(num_heads, 1, whole_layers)
+        self._whole = pool_of(cache, alone, block_size)
 
     def peer(self) -> KvPeer:
         """All ranks as one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +31,12 @@ class MarkedCache:
         shape = (num_tokens, num_planes, num_heads)
         self.values = chance.integers(0, 256, (*shape, row_bytes), dtype=np.uint8)
         self.scales = chance.integers(0, 256, (*shape, scale_bytes), dtype=np.uint8)
+
+    def planes(self, some: slice) -> MarkedCache:
+        """Of some of its planes alone."""
+        part = copy.copy(self)
+        part.values, part.scales = self.values[:, some], self.scales[:, some]
+        return part
 
     def form(self, heads: range, block_size: int) -> BlockForm:
         """Of a rank's blocks."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from cluster.block_span import BlockRun
+from cluster.errors import PairingMismatch
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork
 from tests.kvtransfer.ranked_pools import (
     NUM_TOKENS,
@@ -31,13 +34,14 @@ class Scene:
         num_heads: int = 3,
         is_quantized: bool = False,
         faults: LoopbackFaults | None = None,
+        whole_layers: int = 0,
     ) -> None:
         network = LoopbackNetwork()
-        cache = marked_cache(num_heads, is_quantized=is_quantized)
+        cache = marked_cache(num_heads, is_quantized=is_quantized, whole_layers=whole_layers)
         self.source = PrefillGroup(cache, groups[0], sizes[0], network)
         self.ranks = [
             DecodeRank(cache, share, sizes[1], network, faults)
-            for share in ranks_of(num_heads, groups[1])
+            for share in ranks_of(num_heads, groups[1], whole_layers)
         ]
         for rank in self.ranks:
             rank.core.connect("p", self.source.peer())
@@ -92,6 +96,50 @@ def test_a_flipped_bit_in_any_rank_is_found_by_exactly_those_who_read_it(
             errors = scene.read_all()
             found = [at for at, error in enumerate(errors) if "do not match" in error]
             assert found == readers
+
+
+@pytest.mark.parametrize("is_quantized", [False, True], ids=["plain", "quantized"])
+@pytest.mark.parametrize("num_heads", [1, 3, 5])
+def test_layers_that_rank_0_has_whole_go_from_it_to_it_whatever_the_ranks_are(
+    num_heads: int, is_quantized: bool
+) -> None:
+    """Of five heads two are rank 0's of two, and its last layer is filled up."""
+    kind: dict[str, Any] = {"num_heads": num_heads, "is_quantized": is_quantized, "whole_layers": 3}
+    for groups in itertools.product((1, 2, 3, 9), (1, 2, 3, 9)):
+        scene = Scene(groups, (16, 16), **kind)
+        assert scene.read_all() == [""] * groups[1]
+        assert all(rank.has(scene.whole) for rank in scene.ranks)
+        assert all(rank.pool.form.block_bytes == rank.pool.block_bytes for rank in scene.ranks)
+    (alone,) = Scene((1, 1), (16, 16), **kind).ranks
+    assert len(alone.core._links["p"].fit.runs) == 1
+
+
+def test_a_flipped_bit_in_a_whole_layer_is_found_by_rank_0() -> None:
+    for groups in itertools.product((1, 2, 3), (1, 2, 3)):
+        scene = Scene(groups, (16, 16), num_heads=5, whole_layers=3)
+        pool = scene.source.pools[0]
+        form = pool.form
+        last = (form.num_shared + form.num_whole) * form.head_bytes - 1
+        pool.blocks[1].view(torch.uint8).view(-1)[last] ^= 1
+        first, *others = scene.read_all()
+        assert "1 of 12 blocks from p do not match" in first and not any(others)
+
+
+def test_a_group_without_those_layers_or_with_blocks_of_another_size_is_refused() -> None:
+    scene, plain = Scene((2, 2), (16, 16), whole_layers=3), Scene((2, 2), (16, 16))
+    peer = scene.source.peer()
+    small = replace(peer, block_size_tokens=8)
+    for ours, theirs, words in (
+        (scene, plain.source.peer(), "block_bytes"),
+        (plain, peer, "block_bytes"),
+        (scene, small, "block_size_tokens is 8 there and 16 here"),
+    ):
+        with pytest.raises(PairingMismatch, match=words):
+            ours.ranks[0].pool.check_peer(theirs, "loopback")
+    latent = Scene((2, 1), (16, 16), num_heads=1, whole_layers=3)
+    second = replace(latent.source.peer(), ranks=latent.source.peer().ranks[1:])
+    with pytest.raises(PairingMismatch, match="it has no rank 0"):
+        latent.ranks[0].pool.check_peer(second, "loopback")
 
 
 @pytest.mark.parametrize("groups", [(1, 1), (3, 2), (2, 3)], ids=str)

@@ -178,17 +178,22 @@ def spec_with(speculation: str, target: Path, role: Role, **options: Any) -> Eng
     return spec_of(options_for(role, engine=engine), card, key, draft)
 
 
+@pytest.mark.parametrize("ranks", [(1, 1), (2, 2), (1, 2), (2, 1)], ids=str)
 def test_a_prefill_worker_has_the_head_whose_kv_is_in_its_blocks_and_pairs_by_it(
-    folder: Path, tmp_path: Path
+    ranks: tuple[int, int], folder: Path, tmp_path: Path
 ) -> None:
+    """Whatever the sizes of both groups are."""
+    size = dict(zip((Role.PREFILL, Role.DECODE), ranks, strict=True))
     head = head_of(tmp_path / "eagle", **SHAPE)
     other = head_of(tmp_path / "other", **SHAPE, rms_norm_eps=1e-3)
     ready = scripted_ready()
-    specs = {role: spec_with(head, folder, role) for role in Role}
+    specs = {role: spec_with(head, folder, role, tensor_parallel_size=size[role]) for role in size}
     pairings = {role: pairing_of(spec, ready) for role, spec in specs.items()}
     assert pairings[Role.PREFILL] == pairings[Role.DECODE]
-    plain = pairing_of(spec_with("auto", folder, Role.PREFILL), ready)
-    strange = pairing_of(spec_with(other, folder, Role.PREFILL), ready)
+    plain, strange = (
+        pairing_of(spec_with(said, folder, Role.PREFILL, tensor_parallel_size=ranks[0]), ready)
+        for said in ("auto", other)
+    )
     assert pairings[Role.DECODE].num_layers == plain.num_layers + specs_layers(specs[Role.DECODE])
     for theirs in (plain, strange):
         with pytest.raises(PairingMismatch, match="the same speculation"):
@@ -205,14 +210,12 @@ def specs_layers(spec: EngineSpec) -> int:
     return room.num_layers
 
 
-@pytest.mark.parametrize(
-    ("changes", "options"),
-    [({"num_key_value_heads": 1}, {}), (SHAPE, {"tensor_parallel_size": 2})],
-)
+@pytest.mark.parametrize("num_ranks", [1, 2])
 def test_a_head_that_blocks_have_no_room_for_is_no_matter_of_pairing(
-    changes: dict[str, Any], options: dict[str, Any], folder: Path, tmp_path: Path
+    num_ranks: int, folder: Path, tmp_path: Path
 ) -> None:
-    head = head_of(tmp_path / "eagle", **changes)
+    head = head_of(tmp_path / "eagle", num_key_value_heads=1)
+    options: dict[str, Any] = {"tensor_parallel_size": num_ranks}
     prefill = spec_with(head, folder, Role.PREFILL, **options)
     decode = spec_with(head, folder, Role.DECODE, **options)
     plain = pairing_of(spec_with("auto", folder, Role.PREFILL, **options), scripted_ready())

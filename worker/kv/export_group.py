@@ -3,7 +3,8 @@
     start      each rank describes its part       -> the conductor makes one KvPeer of them
     announce   conductor tells the block ids      -> every rank digests its heads -> all_gather
 
-Where ranks share blocks, their home has all heads, and the others nothing to say of them.
+Where ranks share blocks, their home has all heads, and the others nothing to say of them. Of layers
+that the first rank has whole, the digests are its own, behind those of the others.
 
 Digests are gathered by the ranks' collective, between two steps: each rank is at the same place in
 the order of plans, and none waits for a message.
@@ -23,6 +24,7 @@ from cluster.models.head_share import HeadShare
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.transport import PoolDescription
 from kvtransfer.verification import Digest, digest_parts
+from ranks.launch import CONDUCTOR
 from ranks.line import Gather, RankLine
 
 _log = get_logger("worker.exporter")
@@ -53,16 +55,21 @@ class SharedPool:
         Raises RuntimeError where a rank could not digest its part, RankLost where one has gone.
         """
         planes, held = self.pool.form.num_planes, self._held(block_ids)
+        num_heads, whole_planes = self.shares[0].num_heads, self.pool.num_planes - planes
         widths = [planes * len(heads) * parts + 1 for heads in held]
+        widths[CONDUCTOR] += whole_planes * num_heads * parts
         rows = self._own(block_ids, parts, widths[self.pool.heads.rank])
         every = torch.split(self.gather(rows, widths), widths, dim=1)
         if not all(bool(found[:, -1].all()) for found in every):
             raise RuntimeError("a rank could not digest its part of the blocks; its log says why")
-        shape = (len(block_ids), planes, self.shares[0].num_heads, parts)
-        whole = rows.new_empty(shape)
+        whole = rows.new_empty((len(block_ids), planes + whole_planes, num_heads, parts))
         for heads, found in zip(held, every, strict=True):
-            part = found[:, :-1].reshape(len(block_ids), planes, len(heads), parts)
-            whole[:, :, heads.start : heads.stop] = part
+            part = found[:, : planes * len(heads) * parts]
+            part = part.reshape(len(block_ids), planes, len(heads), parts)
+            whole[:, :planes, heads.start : heads.stop] = part
+        if whole_planes:
+            part = every[CONDUCTOR][:, planes * len(held[CONDUCTOR]) * parts : -1]
+            whole[:, planes:] = part.reshape(len(block_ids), whole_planes, num_heads, parts)
         return whole
 
     def _held(self, block_ids: Sequence[int]) -> list[range]:
@@ -84,7 +91,7 @@ class SharedPool:
         try:
             own_ids = [self.pool.homes.local(block) for block in block_ids]
             found = digest_parts(self.digest, blocks, own_ids, parts)
-            rows[:, :-1], rows[:, -1] = found.reshape(len(block_ids), -1), 1
+            rows[:, :-1], rows[:, -1] = found.reshape(len(block_ids), -1)[:, : width - 1], 1
         except (RuntimeError, ValueError, IndexError):
             _log.exception("a rank's part of blocks could not be checksummed")
         return rows

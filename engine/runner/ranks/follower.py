@@ -19,6 +19,7 @@ import functools
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.models.head_share import head_shares
 from cluster.sharding import Rank
+from engine.contract.head_in_blocks import whole_layers
 from engine.contract.spec import EngineSpec
 from engine.model.experts.rank_experts import RankExperts
 from engine.runner.ranks.extension import RankExtensionFactory, RankParts
@@ -102,7 +103,12 @@ class Follower:
             spec=self._spec,
             rank=rank,
             kv=part.pool.tensor[: part.num_blocks],
-            shares=head_shares(self._spec.card.config, rank.world_size, num_homes=num_homes),
+            shares=head_shares(
+                self._spec.card.config,
+                rank.world_size,
+                num_homes=num_homes,
+                num_whole_layers=whole_layers(self._spec),
+            ),
             gather=functools.partial(gathered, collective),
             num_homes=num_homes,
         )

@@ -10,7 +10,7 @@ from engine.contract.head_in_blocks import HeadInBlocks
 from engine.memory.head_blocks import HeadBlocks
 from engine.memory.kv_pool import KvLayout, KvPool
 
-ROOM = HeadInBlocks(num_layers=3, hidden_size=20, identity="tested")
+ROOM = HeadInBlocks(num_layers=3, num_kv_heads=1, hidden_size=20, identity="tested")
 LARGEST = 2**64 - 1
 
 

@@ -19,10 +19,12 @@ from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.spec import EngineSpec, HeadsSpec
 from engine.offline.queue import generate
 from engine.runner.model_runner import Replica
+from engine.step.drafters.head_marks import HeadMarks
 from engine.step.drafting.draft_account import DraftAccount
 from engine.step.drafting.head_kv import HeadKv
 from engine.step.drafting.kept_rates import OwnKeptRates
 from engine.step.engine import Engine
+from engine.step.requests.sequence import Sequence
 from tests.engine.model.test_draft_model_texts import (
     LAYERS,
     Cards,
@@ -31,7 +33,7 @@ from tests.engine.model.test_draft_model_texts import (
     request,
     spec_of,
 )
-from tests.engine.model.test_head_texts import engine_of
+from tests.engine.model.test_head_texts import eager_engine, engine_of
 from tests.engine.model.tiny_eagle import (
     eagle_config,
     good_tensors,
@@ -40,6 +42,7 @@ from tests.engine.model.tiny_eagle import (
     saved_heads,
 )
 from tests.engine.model.tiny_llama import random_model, saved_card, tiny_config
+from tests.engine.runner.ranks.groups import running
 from tests.kernels.kernel_sets import cpu_set
 
 PROMPT = [(7 * i * i + i) % 61 for i in range(43)]
@@ -100,6 +103,21 @@ def noted() -> Iterator[Guesses]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HeadKv, "guessed", note)
         patch.setattr(OwnKeptRates, "chances", lambda self, most, least: [0.9, 0.8, 0.7][:most])
+        yield found
+
+
+@contextmanager
+def found_states() -> Iterator[list[bool]]:
+    """Whether blocks that an engine begins with have all of a head's pairs."""
+    found, state_before = list[bool](), HeadMarks.state_before
+
+    def noted_state(marks: HeadMarks, sequence: Sequence, place: int) -> torch.Tensor | None:
+        state = state_before(marks, sequence, place)
+        found.append(state is not None)
+        return state
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HeadMarks, "state_before", noted_state)
         yield found
 
 
@@ -178,6 +196,32 @@ def test_over_a_cached_prefix_and_in_another_choice_it_has_all_of_its_context(
     assert not all(same_guesses(first, cold))
 
 
+def test_in_a_group_it_lies_in_the_first_ranks_blocks_and_texts_are_those_without(
+    alike: Alike,
+) -> None:
+    """At once, over cached blocks, and in other choices, whose blocks are copied."""
+    asked = [
+        request(str(i), PROMPT[i:], i, max_tokens=16, temperature=0.8, n=1 + i % 2)
+        for i in range(6)
+    ]
+    plain, given = (spec(alike, head, tensor_parallel_size=2) for head in (None, alike.good))
+    with running(plain) as replica:
+        expected = generate(Engine(replica, plain.options), asked)
+        depth = replica.kv.shape[1]
+    with running(given) as replica, found_states() as found:
+        assert replica.heads is not None and replica.heads.blocks is not None
+        room = head_in_blocks(given)
+        assert room is not None and replica.kv.shape[1] == depth + 3 * room.num_layers
+        engine = eager_engine(replica, given)
+        for num_found in (3, 9):  # of further choices; and of all
+            found.clear()
+            texts = generate(engine, asked)
+            assert [done.tokens for done in texts] == [done.tokens for done in expected]
+            assert num_kept(texts) > 10
+            assert sum(found) >= num_found
+        assert engine.check_invariants() == []
+
+
 def test_blocks_have_room_for_the_head_and_no_pool_lies_beside_them(alike: Alike) -> None:
     given = spec(alike, alike.good)
     _, plain = engine_of(spec(alike, None))
@@ -217,11 +261,12 @@ def test_texts_are_those_without_while_sequences_are_preempted(alike: Alike) -> 
     assert few.check_invariants() == []
 
 
-def test_a_head_of_another_shape_and_ranks_that_share_blocks_keep_a_pool_of_their_own(
+def test_a_head_of_another_shape_keeps_a_pool_of_its_own_and_a_group_says_what_one_rank_does(
     alike: Alike, tmp_path: Path
 ) -> None:
     config = eagle_config(tiny_config(), num_key_value_heads=1)
     other = heads_card(saved_heads(random_tensors(config), config, tmp_path / "other"))
     assert head_in_blocks(spec(alike, other)) is None
-    assert head_in_blocks(spec(alike, alike.good, tensor_parallel_size=3)) is None
+    alone = head_in_blocks(spec(alike, alike.good))
+    assert head_in_blocks(spec(alike, alike.good, tensor_parallel_size=3)) == alone is not None
     assert head_in_blocks(spec(alike, None)) is None

@@ -160,7 +160,7 @@ def with_head_in_blocks(
     """The same, but the head's part is in the target's blocks: engines of one ledger may give each
     other theirs."""
     target = small_replica(num_blocks, eos_token_ids)
-    room = HeadInBlocks(num_layers=2, hidden_size=1, identity="fake")
+    room = HeadInBlocks(num_layers=2, num_kv_heads=1, hidden_size=1, identity="fake")
     shape = KvShape(num_layers=1 + room.num_layers, num_planes=2, num_kv_heads=1, head_dim=2)
     layout = KvLayout(shape=shape, block_size=BLOCK_SIZE, dtype=torch.float32)
     pool = KvPool(layout, num_blocks, "cpu")

@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from cluster.block_span import BlockSpan
-from cluster.models.head_share import HeadShare
 from engine.contract.messages import Frame, Prefilled
 from engine.process.extension import EngineParts
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.verification import Digest, digest_parts, packed_digests
 from tests.kvtransfer.homed_pools import ExportingHomes, GroupKind
-from tests.kvtransfer.ranked_pools import marked_cache, pool_of
+from tests.kvtransfer.ranked_pools import marked_cache, pool_of, ranks_of
 from worker.kv.export_group import ExportGroup, RankExporter, SharedPool
 from worker.kv.kv_exporter import KvExporter
 
@@ -54,12 +53,14 @@ class Scene:
         digests: dict[int, Digest],
         *,
         shares_blocks: bool = False,
+        whole_layers: int = 0,
     ) -> None:
-        network, cache = LoopbackNetwork(), marked_cache(num_heads)
-        self.whole = pool_of(cache, HeadShare(0, range(num_heads), num_heads), 16)
+        network, cache = LoopbackNetwork(), marked_cache(num_heads, whole_layers=whole_layers)
+        (alone,) = ranks_of(num_heads, 1, whole_layers)
+        self.whole = pool_of(cache, alone, 16)
         gathering = Gathering(world_size)
         kind = GroupKind(world_size, shares_blocks)
-        shares = kind.shares(num_heads)
+        shares = kind.shares(num_heads, whole_layers)
         if shares_blocks:
             caches = [marked_cache(num_heads, seed=rank) for rank in range(world_size)]
             self.pools = ExportingHomes(caches, 16).pools
@@ -108,12 +109,13 @@ class Scene:
         return prefilled.span
 
 
+@pytest.mark.parametrize("whole_layers", [0, 3])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 9])
-@pytest.mark.parametrize("num_heads", [1, 3])
+@pytest.mark.parametrize("num_heads", [1, 3, 5])
 def test_digests_of_all_ranks_are_those_of_one_that_has_every_head(
-    num_heads: int, world_size: int
+    num_heads: int, world_size: int, whole_layers: int
 ) -> None:
-    scene = Scene(num_heads, world_size, {})
+    scene = Scene(num_heads, world_size, {}, whole_layers=whole_layers)
     for digest_tokens, parts in ((0, 1), (8, 2)):
         span = scene.announced([5, 2, 7], digest_tokens)
         alone = digest_parts(block_digest, scene.whole.blocks, [5, 2, 7], parts)
