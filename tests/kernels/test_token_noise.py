@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
+from engine.sampling.random_numbers import noise_keys
 from kernels.reference.token_noise import gumbel_noise
 
 VOCAB_SIZE = 4096
@@ -13,10 +17,9 @@ NUM_KEYS = 400
 
 @pytest.fixture(scope="module")
 def uniforms() -> torch.Tensor:
-    """float64 [NUM_KEYS, VOCAB_SIZE]: the noise back as u, for keys that differ in few bits."""
-    keys = torch.cat([torch.arange(NUM_KEYS // 2), torch.arange(NUM_KEYS // 2) << 32])
-    keys[NUM_KEYS // 2] = -1
-    noise = gumbel_noise(torch.arange(VOCAB_SIZE), keys[:, None])
+    """float64 [NUM_KEYS, VOCAB_SIZE]: the noise back as u, for the keys of a text."""
+    keys = noise_keys([5] * NUM_KEYS, [0] * NUM_KEYS, range(NUM_KEYS)).view(np.int64)
+    noise = gumbel_noise(torch.arange(VOCAB_SIZE), torch.from_numpy(keys)[:, None])
     return 1.0 - (-(-noise).exp()).exp()
 
 
@@ -46,13 +49,11 @@ def test_neighbours_are_independent(uniforms: torch.Tensor, row_step: int, token
 
 
 def test_the_lowest_numbers_are_as_rare_as_they_should_be() -> None:
-    """These are where unlikely tokens win: of 2**24, 16 fall below 2**-20."""
-    small = []
-    for first in range(0, 2**24, 2**21):
-        noise = gumbel_noise(torch.arange(first, first + 2**21), torch.tensor(0x5EED << 32))
-        small += (-noise).exp()[noise > 20 * 0.6931].tolist()
+    """These are where unlikely tokens win: of 2**21 words, 16 fall below 2**-17."""
+    noise = gumbel_noise(torch.arange(2**21), torch.tensor(0x5EED_0BAD_CAFE_F00D))
+    small = (-noise).exp()[noise > 17 * math.log(2)].tolist()
     assert 4 <= len(small) <= 32
-    assert len({value * 2**52 % 2**20 for value in small}) == len(small)  # all bits are in use
+    assert len({value * 2**52 % 2**20 // 1 for value in small}) == len(small)  # the low bits too
 
 
 def test_noise_is_finite_at_both_ends() -> None:
