@@ -52,6 +52,7 @@ SAMPLING = [
             constants={"SPLITS": 32, "HAS_LIMITS": has_limits},
             pointers={**ROWS, **LIMITS, **FOUND, "maxima": F32, "drawn": I64},
             num_warps=8,
+            may_spill_bytes=16,  # of 64-bit logarithms, taken for a few chunks of a row
         )
         for has_limits in (True, False)
     ),
