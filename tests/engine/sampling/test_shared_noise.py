@@ -35,7 +35,7 @@ def share_equal(logits: torch.Tensor) -> float:
             for i in range(NUM_DRAWS)
         ]
         drawn.append(Sampler(()).sample(logits, rows))
-    return sum(a == b for a, b in zip(*drawn, strict=True)) / NUM_DRAWS
+    return sum(bool(a == b) for a, b in zip(*drawn, strict=True)) / NUM_DRAWS
 
 
 def equal_by_inverse(p: torch.Tensor, q: torch.Tensor) -> float:
