@@ -40,13 +40,13 @@ def sampling_work(floor: CpuFloor) -> list[tuple[str, Callable[[], object], floa
 
 
 def draws_of(num_rows: int, top_k: int, top_p: float) -> Draws:
-    """The same for each row, but for its number."""
+    """The same for each row, but for its key."""
     return Draws(
         temperatures=torch.full((num_rows,), TEMPERATURE),
         top_k=torch.full((num_rows,), top_k, dtype=torch.int32),
         top_p=torch.full((num_rows,), top_p, dtype=torch.float64),
-        min_p=torch.zeros(num_rows),
-        numbers=torch.rand(num_rows, dtype=torch.float64),
+        min_gaps=torch.full((num_rows,), -torch.inf),
+        keys=torch.randint(2**63 - 1, (num_rows,)),
         has_limits=top_k > 0 or top_p < 1.0,
     )
 

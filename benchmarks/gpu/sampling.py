@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.gpu.timing import GpuFloor, Work, gpu_row, num_copies, seconds_per_work
 from benchmarks.report import Row
-from kernels.reference.sample import Draws
+from kernels.reference.sample import Draws, min_gap
 from kernels.token_mask import num_words
 from kernels.triton.block_copy import block_copy
 from kernels.triton.block_digest import block_digest
@@ -65,8 +65,8 @@ def draws_of_kinds(num_rows: int, device: torch.device) -> dict[str, Draws]:
         temperatures=column(1.0, torch.float32),
         top_k=column(0, torch.int32),
         top_p=column(1.0, torch.float64),
-        min_p=column(0.0, torch.float32),
-        numbers=torch.rand(num_rows, dtype=torch.float64).to(device),
+        min_gaps=column(-torch.inf, torch.float32),
+        keys=torch.randint(2**63 - 1, (num_rows,), device=device),
         has_limits=False,
     )
     return {
@@ -78,7 +78,7 @@ def draws_of_kinds(num_rows: int, device: torch.device) -> dict[str, Draws]:
             plain,
             top_k=column(50, torch.int32),
             top_p=column(0.9, torch.float64),
-            min_p=column(0.05, torch.float32),
+            min_gaps=column(min_gap(0.05, 1.0), torch.float32),
             has_limits=True,
         ),
     }

@@ -12,10 +12,10 @@ import torch
 
 from engine.memory.page_locked import send
 from engine.sampling.logits import SamplingRow
-from engine.sampling.random_numbers import uniforms
+from engine.sampling.random_numbers import noise_keys
 from kernels.dispatch.sample import sample
 from kernels.reference.row_argmax import row_argmax
-from kernels.reference.sample import Draws
+from kernels.reference.sample import Draws, min_gap
 
 _MOST = 2**31 - 1
 
@@ -31,24 +31,24 @@ def draw_on_device(
 
 
 def draws_of(rows: Sequence[SamplingRow], device: torch.device) -> Draws:
-    """The parameters of the rows, and the numbers for their next tokens."""
+    """The parameters of the rows, and the keys for their next tokens."""
     params = [row.params for row in rows]
     columns = np.empty((5, len(rows)), dtype=np.float64)
     columns[0] = [0.0 if p.is_greedy else p.temperature for p in params]
     columns[1] = [min(p.top_k, _MOST) for p in params]
     columns[2] = [p.top_p for p in params]
-    columns[3] = [p.min_p for p in params]
-    columns[4] = uniforms(
+    columns[3] = [min_gap(p.min_p, p.temperature) for p in params]
+    columns[4] = noise_keys(
         [p.seed for p in params],
         [row.choice for row in rows],
         [row.position for row in rows],
-    )
-    temperatures, top_k, top_p, min_p, numbers = send(torch.from_numpy(columns), device)
+    ).view(np.float64)  # their bits
+    temperatures, top_k, top_p, min_gaps, keys = send(torch.from_numpy(columns), device)
     return Draws(
         temperatures=temperatures.float(),
         top_k=top_k.int(),
         top_p=top_p,
-        min_p=min_p.float(),
-        numbers=numbers,
+        min_gaps=min_gaps.float(),
+        keys=keys.view(torch.int64),
         has_limits=any(p.top_k or p.top_p < 1.0 for p in params),
     )

@@ -1,4 +1,4 @@
-"""Random numbers that depend on (seed, choice, position) only: not on the batch, step or worker.
+"""Keys of noise that depend on (seed, choice, position) only: not on the batch, step or worker.
 
 Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 A counter goes through ten rounds of two 32 x 32 -> 64 bit products; the key moves on every round.
@@ -36,16 +36,15 @@ def philox4x32(counter: _Words, key: _Words) -> _Words:
     return np.stack((c0, c1, c2, c3), axis=1)
 
 
-def uniforms(
+def noise_keys(
     seeds: Sequence[int], choices: Sequence[int], positions: Sequence[int]
-) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) per row, with 53 bits. Seeds are 64-bit; all lists have one length."""
+) -> npt.NDArray[np.uint64]:
+    """One key per row, of 64 bits. Seeds are 64-bit; all lists have one length."""
     seed_words = np.array(seeds, dtype=np.uint64)
     key = np.stack((seed_words & _LOW, seed_words >> _SHIFT), axis=1)
     counter = np.zeros((len(seeds), 4), dtype=np.uint64)
     counter[:, 0] = positions
     counter[:, 1] = choices
     words = philox4x32(counter, key)
-    high, low = words[:, 0] >> np.uint64(5), words[:, 1] >> np.uint64(6)
-    numbers: npt.NDArray[np.float64] = (high * 67108864.0 + low) / 9007199254740992.0
-    return numbers
+    keys: npt.NDArray[np.uint64] = words[:, 0] | words[:, 1] << _SHIFT
+    return keys

@@ -2,7 +2,7 @@
 
     raw logits -> masks of grammars -> penalties, bias -> logprobs are taken here -> bans
                -> temperature -> truncation
-               -> inverse of the cumulative distribution at a counter-based random number
+               -> the highest sum of log probability and of noise that the token itself has
 
 A step whose rows are all greedy and ask for nothing else is one argmax. On a GPU all rows are drawn
 there, and the host waits once, for the tokens.

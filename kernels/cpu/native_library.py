@@ -48,15 +48,15 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     ),
     "splitserve_mask_logits": (_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _INT),
     "splitserve_row_depths": (
-        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _INT),
+        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _INT),
     ),
-    "splitserve_block_masses": (
-        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
-        _INT,
-    ),
+    "splitserve_row_masses": (_POINTER, _LONG, _LONG, _POINTER, _INT),
     "splitserve_nucleus_floors": (
-        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
-        _INT,
+        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _POINTER, _INT),
+    ),
+    "splitserve_race": (
+        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _POINTER),
+        *(_POINTER, _POINTER, _INT),
     ),
     "splitserve_add_adapters": (
         *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _LONG),

@@ -1,10 +1,11 @@
-"""One token per row of logits, by given random numbers: temperature, top-k, top-p, min-p.
+"""One token per row of logits, by given keys of noise: temperature, top-k, top-p, min-p.
 
     weight = exp((logit - maximum) / temperature), rounded down to a multiple of 2**-44
     top-k   keeps logits not below the k-th largest
     top-p   of what top-k left, the smallest set of the likeliest with a share of `top_p`
-    min-p   of that, weights of at least `min_p`
-    draw    the first token, in the order of ids, whose running sum is over number * total
+    min-p   of that, logits not too far below the maximum
+    draw    of that, the highest (logit - maximum) / temperature + noise (token_noise.py); the
+            first of equals
 
 Ties with the last one kept stay. Sums are integers: exact, and the same in any order.
 Sources: Fan et al. 2018 (top-k), Holtzman et al. 2019 (top-p), Nguyen et al. 2024 (min-p).
@@ -12,11 +13,13 @@ Sources: Fan et al. 2018 (top-k), Holtzman et al. 2019 (top-p), Nguyen et al. 20
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from kernels.door import require, require_dtype, require_same_device, require_shape
+from kernels.reference.token_noise import gumbel_noise
 
 WEIGHT_BITS = 44
 """A row of less than 2**19 tokens then has a total below 2**63."""
@@ -34,8 +37,8 @@ class Draws:
     temperatures: torch.Tensor  # float32; 0: the likeliest token
     top_k: torch.Tensor  # int32; 0: no limit
     top_p: torch.Tensor  # float64 in (0, 1]; 1: no limit
-    min_p: torch.Tensor  # float32 in [0, 1]
-    numbers: torch.Tensor  # float64 in [0, 1)
+    min_gaps: torch.Tensor  # float32, 0 or less: see `min_gap`
+    keys: torch.Tensor  # int64: of the noise
     has_limits: bool = True
     """False promises that no row has top-k or top-p, which saves passes over the logits."""
 
@@ -45,10 +48,15 @@ class Draws:
             temperatures=self.temperatures[rows],
             top_k=self.top_k[rows],
             top_p=self.top_p[rows],
-            min_p=self.min_p[rows],
-            numbers=self.numbers[rows],
+            min_gaps=self.min_gaps[rows],
+            keys=self.keys[rows],
             has_limits=self.has_limits,
         )
+
+
+def min_gap(min_p: float, temperature: float) -> float:
+    """Logit minus maximum of a token with a share `min_p` of the likeliest's probability."""
+    return max(temperature, COLDEST) * math.log(min_p) if min_p > 0.0 else -math.inf
 
 
 def check_sample(logits: torch.Tensor, draws: Draws) -> None:
@@ -62,9 +70,9 @@ def check_sample(logits: torch.Tensor, draws: Draws) -> None:
     require_dtype("temperatures", draws.temperatures, torch.float32)
     require_dtype("top_k", draws.top_k, torch.int32)
     require_dtype("top_p", draws.top_p, torch.float64)
-    require_dtype("min_p", draws.min_p, torch.float32)
-    require_dtype("numbers", draws.numbers, torch.float64)
-    columns = (draws.temperatures, draws.top_k, draws.top_p, draws.min_p, draws.numbers)
+    require_dtype("min_gaps", draws.min_gaps, torch.float32)
+    require_dtype("keys", draws.keys, torch.int64)
+    columns = (draws.temperatures, draws.top_k, draws.top_p, draws.min_gaps, draws.keys)
     for tensor in columns:
         require_shape("a column of draws", tensor, (logits.shape[0],))
     require_same_device(logits, *columns)
@@ -86,16 +94,16 @@ def sample(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tens
 
 
 def _draw(logits: torch.Tensor, maximum: torch.Tensor, draws: Draws, row: int) -> torch.Tensor:
-    weights = ((logits - maximum) / draws.temperatures[row].clamp(min=COLDEST)).exp()
-    masses = (weights * UNIT).long()
+    gaps = logits - maximum
+    depths = gaps / draws.temperatures[row].clamp(min=COLDEST)
     kept = _in_top_k(logits, int(draws.top_k[row]))
     if draws.top_p[row] < 1.0:
+        masses = (depths.exp() * UNIT).long()
         kept &= _in_top_p(logits, masses.where(kept, 0), draws.top_p[row])
-    masses = masses.where(kept & (weights >= draws.min_p[row]), 0)
-    sums = masses.cumsum(dim=0)
-    total = sums[-1:]
-    target = (draws.numbers[row] * total.double()).long().minimum(total - 1)
-    return torch.searchsorted(sums, target, right=True)[0]
+    kept &= gaps >= draws.min_gaps[row]
+    token_ids = torch.arange(len(logits), device=logits.device)
+    scores = depths.double() + gumbel_noise(token_ids, draws.keys[row])
+    return scores.where(kept, -torch.inf).max(dim=0).indices
 
 
 def _in_top_k(logits: torch.Tensor, top_k: int) -> torch.Tensor:

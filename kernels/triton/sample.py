@@ -2,7 +2,7 @@
 
     sample_maxima.py      [row, split]  maximum and where it is first
     sample_candidates.py                rows with top-k or top-p: the tokens that these may keep
-    sample_draw.py        [row]         the exact limits among these; the draw
+    sample_draw.py        [row]         the exact limits among these; the race (sample_race.py)
 
 A row without candidates is searched whole.
 """
@@ -100,8 +100,8 @@ class _Workspace:
             draws.temperatures,
             draws.top_k,
             draws.top_p,
-            draws.min_p,
-            draws.numbers,
+            draws.min_gaps,
+            draws.keys,
             self._masses,
             self._num_candidates,
             self._values,

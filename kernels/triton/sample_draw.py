@@ -1,4 +1,4 @@
-"""The exact limits among a row's candidates, 1 bit of a float per pass; then the draw.
+"""The exact limits among a row's candidates, 1 bit of a float per pass; then the race.
 
 Weights are integers (see kernels/reference/sample.py), so that a row's token does not depend on how
 it was split or what else is in the batch.
@@ -11,6 +11,7 @@ import triton.language as tl
 
 from kernels.triton.sample_candidates import CAPACITY
 from kernels.triton.sample_maxima import CHUNK, COLDEST, UNIT
+from kernels.triton.sample_race import win_race
 
 
 @triton.jit
@@ -45,15 +46,14 @@ def _lowest_kept(values, num, floor, wanted, maximum, temperature, BY_MASS: tl.c
 
 
 @triton.jit
-def _total_mass(values, num, floor, least, maximum, temperature):
-    """int64: of the values not below `floor` whose weight is not below `least`."""
+def _total_mass(values, num, floor, maximum, temperature):
+    """int64: of the values not below `floor`."""
     total = tl.zeros([CHUNK], tl.int64)
     for first in range(0, num, CHUNK):
         at = first + tl.arange(0, CHUNK)
         value = tl.load(values + at, mask=at < num, other=float("-inf"))
         weight = tl.exp((value - maximum) / temperature)
-        kept = (value >= floor) & (weight >= least)
-        total += tl.where(kept, (weight * UNIT).to(tl.int64), 0)
+        total += tl.where(value >= floor, (weight * UNIT).to(tl.int64), 0)
     return tl.sum(total, axis=0)
 
 
@@ -66,28 +66,12 @@ def _lowest_allowed(values, num, vocab_size, count, share, masses, has_part, max
         floor = _lowest_kept(values, num, floor, count, maximum, temperature, False)
     if share < 1.0:
         if count > 0:
-            mass = _total_mass(values, num, floor, 0.0, maximum, temperature)
+            mass = _total_mass(values, num, floor, maximum, temperature)
         else:
             mass = tl.sum(tl.load(masses, mask=has_part, other=0), axis=0)
         wanted = tl.maximum(tl.ceil(share * mass.to(tl.float64)).to(tl.int64), 1)
         floor = _lowest_kept(values, num, floor, wanted, maximum, temperature, True)
     return floor
-
-
-@triton.jit
-def _index_at(values, num, target, floor, least, maximum, temperature):
-    """int64: the first of the values at which the mass of all up to it is over `target`."""
-    before, index = target * 0, target * 0
-    for first in range(0, num, CHUNK):
-        at = first + tl.arange(0, CHUNK)
-        value = tl.load(values + at, mask=at < num, other=float("-inf"))
-        weight = tl.exp((value - maximum) / temperature)
-        kept = (value >= floor) & (weight >= least)
-        mass = tl.where(kept, (weight * UNIT).to(tl.int64), 0)
-        sums = before + tl.cumsum(mass, axis=0)
-        index += tl.sum(((sums <= target) & (at < num)).to(tl.int64), axis=0)
-        before += tl.sum(mass, axis=0)
-    return index
 
 
 # grid [num_rows]
@@ -99,8 +83,8 @@ def draw_row(
     temperatures,
     top_k,
     top_p,
-    min_p,
-    numbers,
+    min_gaps,
+    keys,
     part_masses,
     num_candidates,
     values,
@@ -124,7 +108,7 @@ def draw_row(
     if (temperature > 0.0) & (tl.abs(maximum) < float("inf")):
         temperature = tl.maximum(temperature, COLDEST)
         source, num = logits + row * row_stride, vocab_size
-        is_narrow = False
+        is_narrow = tl.full([], 0, tl.int1)
         floor = maximum - float("inf")
         if HAS_LIMITS:
             num_found = tl.load(num_candidates + row)
@@ -135,11 +119,8 @@ def draw_row(
             masses, has_part = part_masses + part, splits < num_splits
             by = (maximum, temperature)
             floor = _lowest_allowed(source, num, vocab_size, *asked, masses, has_part, *by)
-        least = tl.load(min_p + row)
-        total = _total_mass(source, num, floor, least, maximum, temperature)
-        target = tl.minimum((tl.load(numbers + row) * total.to(tl.float64)).to(tl.int64), total - 1)
-        chosen = _index_at(source, num, target, floor, least, maximum, temperature)
-        if is_narrow:
-            chosen = tl.load(ids + row * CAPACITY + chosen).to(tl.int64)
+        among = (source, ids + row * CAPACITY, is_narrow, num)
+        limits = (floor, tl.load(min_gaps + row))
+        chosen = win_race(*among, *limits, maximum, temperature, tl.load(keys + row))
     tl.store(maxima + row, maximum)
     tl.store(drawn + row, chosen)

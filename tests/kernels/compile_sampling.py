@@ -13,7 +13,7 @@ from kernels.triton import (
 from tests.kernels.compile_case import F32, I32, I64, Case
 
 F64 = "*fp64"
-LIMITS = {"temperatures": F32, "top_k": I32, "top_p": F64, "min_p": F32, "numbers": F64}
+LIMITS = {"temperatures": F32, "top_k": I32, "top_p": F64, "min_gaps": F32, "keys": I64}
 ROWS = {"logits": F32, "part_maxima": F32, "part_ids": I32, "part_masses": I64}
 FOUND = {"starts": I32, "cuts": I32, "num_candidates": I32, "values": F32, "ids": I32}
 
@@ -52,6 +52,7 @@ SAMPLING = [
             constants={"SPLITS": 32, "HAS_LIMITS": has_limits},
             pointers={**ROWS, **LIMITS, **FOUND, "maxima": F32, "drawn": I64},
             num_warps=8,
+            may_spill_bytes=16,  # of 64-bit logarithms, taken for a few chunks of a row
         )
         for has_limits in (True, False)
     ),

@@ -1,8 +1,8 @@
-"""A model's guesses: drawn as the target's tokens are, by the same numbers.
+"""A model's guesses: drawn as the target's tokens are, by the same noise.
 
-The same (seed, choice, position) number goes through the draft's distribution as will go through
-the target's: where these are alike the tokens are equal at any temperature, and greedy requests get
-the draft's likeliest token. Of a grammar the masks that are known already hold for guesses, too:
+Each token has the same noise in the draft's distribution as it will have in the target's: where
+these are alike the tokens are mostly equal at any temperature, and greedy requests get the draft's
+likeliest token. Of a grammar the masks that are known already hold for guesses, too:
 those of forced tokens and of the one behind them; of what comes later the verification drops what
 it forbids.
 """

@@ -1,4 +1,5 @@
-// Passes over whole rows of logits that are sampled: kernels/cpu/row_passes.py says what each does.
+// Passes over whole rows of logits of which top-p keeps some: kernels/cpu/row_passes.py says what each
+// does.
 // A mass is a weight in whole units of 2^-44; sums of masses are integers, exact in any order.
 #include "element.h"
 #include "parallel.h"
@@ -13,7 +14,6 @@
 namespace splitserve {
 namespace {
 
-constexpr int64_t kBlock = 128;
 constexpr float kUnit = static_cast<float>(int64_t{1} << 44);
 constexpr int kBucketShift = 16;  // leaves 7 bits of a float's mantissa
 constexpr int64_t kBuckets = (int64_t{0x7f800000} >> kBucketShift) + 1;  // up to infinity
@@ -32,30 +32,21 @@ inline __m512i masses_of(__m512 weights) {
                           _mm512_cvttps_epi64(_mm512_extractf32x8_ps(units, 1)));
 }
 
-int64_t block_mass(const float* logits, const float* weights, int64_t count, float floor,
-                   float min_p) {
-  const __m512 lowest = _mm512_set1_ps(floor), lightest = _mm512_set1_ps(min_p);
+int64_t mass_of(const float* weights, int64_t width) {
   __m512i sum = _mm512_setzero_si512();
-  for (int64_t i = 0; i < count; i += 16) {
-    const __mmask16 lanes = first_lanes(count - i);
-    const __m512 weight = _mm512_maskz_loadu_ps(lanes, weights + i);
-    const __m512 logit = _mm512_maskz_loadu_ps(lanes, logits + i);
-    __mmask16 kept = _mm512_mask_cmp_ps_mask(lanes, logit, lowest, _CMP_GE_OQ);
-    kept = _mm512_mask_cmp_ps_mask(kept, weight, lightest, _CMP_GE_OQ);
-    sum = _mm512_add_epi64(sum, masses_of(_mm512_maskz_mov_ps(kept, weight)));
+  for (int64_t i = 0; i < width; i += 16) {
+    const __mmask16 lanes = first_lanes(width - i);
+    sum = _mm512_add_epi64(sum, masses_of(_mm512_maskz_loadu_ps(lanes, weights + i)));
   }
   return _mm512_reduce_add_epi64(sum);
 }
 
-void write_depths(const float* from, int64_t width, float maximum, float temperature, float* to,
-                  int64_t padded) {
+void write_depths(const float* from, int64_t width, float maximum, float temperature, float* to) {
   const __m512 top = _mm512_set1_ps(maximum), divisor = _mm512_set1_ps(temperature);
-  const __m512 nothing = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-  for (int64_t i = 0; i < padded; i += 16) {
-    const __mmask16 lanes = i < width ? first_lanes(width - i) : 0;
-    const __m512 logit = _mm512_maskz_loadu_ps(lanes, from + i);
-    const __m512 depth = _mm512_div_ps(_mm512_sub_ps(logit, top), divisor);
-    _mm512_storeu_ps(to + i, _mm512_mask_mov_ps(nothing, lanes, depth));
+  for (int64_t i = 0; i < width; i += 16) {
+    const __mmask16 lanes = first_lanes(width - i);
+    const __m512 gap = _mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, from + i), top);
+    _mm512_mask_storeu_ps(to + i, lanes, _mm512_div_ps(gap, divisor));
   }
 }
 
@@ -104,42 +95,32 @@ float nucleus_floor(const float* logits, const float* weights, int64_t width, fl
 
 extern "C" void splitserve_row_depths(const float* logits, int64_t row_stride, int64_t width,
                                       const int64_t* rows, int64_t num_rows, const float* maxima,
-                                      const float* temperatures, float* depths, int64_t padded,
+                                      const float* temperatures, float* depths,
                                       int32_t num_threads) {
   using namespace splitserve;
   const Rows from{logits, row_stride, width, rows};
   parallel_for(num_rows, num_threads, [&](int64_t i) {
-    write_depths(from.row(i), width, maxima[i], temperatures[i], depths + i * padded, padded);
+    write_depths(from.row(i), width, maxima[i], temperatures[i], depths + i * width);
   });
 }
 
-extern "C" void splitserve_block_masses(const float* logits, int64_t row_stride, int64_t width,
-                                        const int64_t* rows, int64_t num_rows,
-                                        const float* weights, int64_t padded, const float* floors,
-                                        const float* min_p, int64_t* masses, int32_t num_threads) {
+extern "C" void splitserve_row_masses(const float* weights, int64_t width, int64_t num_rows,
+                                      int64_t* masses, int32_t num_threads) {
   using namespace splitserve;
-  const Rows from{logits, row_stride, width, rows};
-  const int64_t num_blocks = padded / kBlock;
-  parallel_for(num_rows, num_threads, [&](int64_t i) {
-    for (int64_t block = 0; block < num_blocks; ++block) {
-      const int64_t start = block * kBlock;
-      masses[i * num_blocks + block] =
-          block_mass(from.row(i) + start, weights + i * padded + start,
-                     std::min(kBlock, width - start), floors[i], min_p[i]);
-    }
-  });
+  parallel_for(num_rows, num_threads,
+               [&](int64_t i) { masses[i] = mass_of(weights + i * width, width); });
 }
 
 extern "C" void splitserve_nucleus_floors(const float* logits, int64_t row_stride, int64_t width,
                                           const int64_t* rows, int64_t num_rows,
-                                          const float* weights, int64_t padded,
-                                          const float* maxima, const double* top_p, float* floors,
+                                          const float* weights, const float* maxima,
+                                          const double* top_p, float* floors,
                                           int32_t num_threads) {
   using namespace splitserve;
   const Rows from{logits, row_stride, width, rows};
   parallel_for(num_rows, num_threads, [&](int64_t i) {
     if (top_p[i] < 1.0)
-      floors[i] = std::max(floors[i], nucleus_floor(from.row(i), weights + i * padded, width,
+      floors[i] = std::max(floors[i], nucleus_floor(from.row(i), weights + i * width, width,
                                                     maxima[i], floors[i], top_p[i]));
   });
 }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 
 from kernels.cpu.row_passes import NativePasses, RowPasses, TorchPasses
 from kernels.cpu.sample import sample_by
 from kernels.dispatch.sample import sample
-from kernels.reference.sample import UNIT, Draws
+from kernels.reference.sample import Draws, min_gap
 from kernels.reference.sample import sample as reference_sample
 from tests.kernels.kernel_sets import CPU_SETS, native_library_of
 
@@ -28,27 +30,27 @@ def passes(request: pytest.FixtureRequest) -> RowPasses:
 def mixed_draws(num_rows: int, vocab_size: int, chance: random.Random) -> Draws:
     """Greedy rows, rows with one limit, with several, with none."""
 
-    def pick(values: list[float], dtype: torch.dtype) -> torch.Tensor:
+    def pick(values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([chance.choice(values) for _ in range(num_rows)], dtype=dtype)
 
     return Draws(
         temperatures=pick([0.0, 1e-9, 0.3, 1.0, 1.0, 2.0], torch.float32),
         top_k=pick([0, 0, 1, 5, 100, 128, 300, vocab_size - 1, vocab_size + 7], torch.int32),
         top_p=pick(SHARES, torch.float64),
-        min_p=pick([0.0, 0.0, 1e-9, 0.01, 0.3, 1.0], torch.float32),
-        numbers=pick([0.0, *(chance.random() for _ in range(6)), 1 - 2**-53], torch.float64),
+        min_gaps=pick([min_gap(p, 1.0) for p in (0.0, 0.0, 1e-9, 0.01, 0.3, 1.0)], torch.float32),
+        keys=pick([chance.randrange(-(2**63), 2**63) for _ in range(8)], torch.int64),
     )
 
 
-def plain_draws(numbers: torch.Tensor) -> Draws:
+def plain_draws(keys: torch.Tensor) -> Draws:
     """At temperature 1, without any limit."""
-    num_rows = len(numbers)
+    num_rows = len(keys)
     return Draws(
         temperatures=torch.ones(num_rows),
         top_k=torch.zeros(num_rows, dtype=torch.int32),
         top_p=torch.ones(num_rows, dtype=torch.float64),
-        min_p=torch.zeros(num_rows),
-        numbers=numbers,
+        min_gaps=torch.full((num_rows,), -torch.inf),
+        keys=keys,
         has_limits=False,
     )
 
@@ -69,23 +71,13 @@ def test_tokens_are_those_of_the_reference(passes: RowPasses, seed: int, vocab_s
     assert ids.tolist() == expected.tolist()
 
 
-def test_a_number_on_the_border_of_two_tokens_falls_as_in_the_reference(passes: RowPasses) -> None:
-    torch.manual_seed(1)
-    logits = torch.randn(1, 30_000) * 2
-    masses = ((logits[0] - logits[0].max()).exp() * UNIT).long()
-    sums = masses.cumsum(dim=0)
-    places = torch.randint(0, 30_000, (200,))
-    borders = sums[places].double() / sums[-1].double()
-    numbers = torch.cat([borders, borders.nextafter(torch.zeros(())), torch.zeros(1)])
-    draws = plain_draws(numbers.clamp(max=1 - 2**-53).double())
-    same = logits.expand(len(numbers), -1).contiguous()
-    assert sample_by(passes, same, draws)[1].tolist() == reference_sample(same, draws)[1].tolist()
-
-
-def test_equal_tokens_share_the_numbers_equally(passes: RowPasses) -> None:
-    numbers = torch.arange(256, dtype=torch.float64) / 256
-    _, ids = sample_by(passes, torch.zeros(256, 256), plain_draws(numbers))
-    assert ids.tolist() == list(range(256))
+def test_tokens_that_all_are_unlikely_are_drawn_evenly(passes: RowPasses) -> None:
+    """Of 20,000 that are alike; 500 draws of them give some 494 different ones."""
+    keys = torch.randint(-(2**63), 2**63 - 1, (500,), generator=torch.Generator().manual_seed(6))
+    _, ids = sample_by(passes, torch.zeros(500, 20_000), plain_draws(keys))
+    assert len(set(ids.tolist())) > 480
+    counts = np.histogram(ids.numpy(), bins=10, range=(0, 20_000))[0]
+    assert ((counts - 50.0) ** 2 / 50.0).sum() < 27.9  # 9 degrees of freedom, p = 0.001
 
 
 def test_a_row_has_the_same_token_alone_and_in_any_batch(passes: RowPasses) -> None:
@@ -102,7 +94,7 @@ def test_a_row_that_the_model_failed_shows_and_its_neighbours_are_drawn(passes: 
     logits = torch.randn(12, 300)
     logits[3, 7], logits[5, 0] = torch.nan, torch.inf
     logits[7] = -torch.inf
-    draws = plain_draws(torch.rand(12, dtype=torch.float64))
+    draws = plain_draws(torch.randint(2**63 - 1, (12,)))
     maxima, ids = sample_by(passes, logits, draws)
     expected_maxima, expected = reference_sample(logits, draws)
     is_finite = maxima.isfinite()

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
-from kernels.reference.sample import Draws
+from kernels.reference.sample import Draws, min_gap
 from kernels.reference.sample import sample as reference_sample
 from kernels.triton.sample import sample
 from kernels.triton.sample_candidates import CAPACITY
 from tests.kernels.triton_places import DEVICES
 
+KEY_OF_A_LATE_TOKEN = 3081012064131973355
+
 
 def draws_for(num_rows: int, device: str, chance: random.Random, vocab_size: int) -> Draws:
     """A mix: greedy rows, rows with one limit, with several, with none."""
 
-    def pick(values: list[float], dtype: torch.dtype) -> torch.Tensor:
+    def pick(values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([chance.choice(values) for _ in range(num_rows)], dtype=dtype)
 
     return Draws(
         temperatures=pick([0.0, 0.3, 1.0, 1.0, 2.0], torch.float32).to(device),
         top_k=pick([0, 0, 1, 5, 100, vocab_size - 1, vocab_size + 7], torch.int32).to(device),
         top_p=pick([1.0, 1.0, 0.99, 0.9, 0.5, 1e-6], torch.float64).to(device),
-        min_p=pick([0.0, 0.0, 0.01, 0.3, 1.0], torch.float32).to(device),
-        numbers=pick([0.0, *(chance.random() for _ in range(6)), 1 - 2**-53], torch.float64).to(
+        min_gaps=pick([min_gap(p, 1.0) for p in (0.0, 0.0, 0.01, 0.3, 1.0)], torch.float32).to(
             device
         ),
+        keys=pick([chance.randrange(-(2**63), 2**63) for _ in range(8)], torch.int64).to(device),
     )
 
 
@@ -60,7 +63,7 @@ def test_a_row_has_the_same_token_alone_and_in_any_batch(device: str) -> None:
     _, together = sample(logits, draws)
     for row in range(9):
         only = slice(row, row + 1)
-        columns = ("temperatures", "top_k", "top_p", "min_p", "numbers")
+        columns = ("temperatures", "top_k", "top_p", "min_gaps", "keys")
         alone = replace(draws, **{name: getattr(draws, name)[only] for name in columns})
         assert sample(logits[only], alone)[1].tolist() == together[only].tolist()
 
@@ -73,8 +76,8 @@ def test_more_candidates_than_there_is_room_for_are_searched_in_the_row(device: 
         temperatures=torch.ones(1, device=device),
         top_k=torch.zeros(1, dtype=torch.int32, device=device),
         top_p=torch.full((1,), 0.9, dtype=torch.float64, device=device),
-        min_p=torch.zeros(1, device=device),
-        numbers=torch.full((1,), 1 - 2**-53, dtype=torch.float64, device=device),
+        min_gaps=torch.full((1,), -torch.inf, device=device),
+        keys=torch.tensor([KEY_OF_A_LATE_TOKEN], device=device),
     )
     last = int(sample(logits, draws)[1])
     assert last == int(reference_sample(logits, draws)[1])
@@ -107,8 +110,8 @@ def test_draws_follow_the_exact_distribution(device: str) -> None:
         temperatures=torch.full((num_draws,), 0.8, device=device),
         top_k=torch.full((num_draws,), 30, dtype=torch.int32, device=device),
         top_p=torch.full((num_draws,), 0.95, dtype=torch.float64, device=device),
-        min_p=torch.full((num_draws,), 0.02, device=device),
-        numbers=torch.rand(num_draws, dtype=torch.float64).to(device),
+        min_gaps=torch.full((num_draws,), min_gap(0.02, 0.8), device=device),
+        keys=torch.randint(2**63 - 1, (num_draws,)).to(device),
     )
     _, ids = draw(logits.expand(num_draws, 40), draws)
     probabilities = (logits.double() / 0.8).softmax(0)
@@ -120,7 +123,7 @@ def test_draws_follow_the_exact_distribution(device: str) -> None:
     assert counts.sum() == num_draws  # nothing that was cut off
     chi_square = ((counts - exact * num_draws).square() / (exact * num_draws)).sum()
     freedom = torch.tensor((len(kept) - 1) / 2, dtype=torch.float64)
-    # The numbers are fixed: 0.001 is what a right sampler fails once in a thousand seeds.
+    # The keys are fixed: 0.001 is what a right sampler fails once in a thousand seeds.
     assert torch.special.gammaincc(freedom, chi_square.cpu() / 2) > 0.001
 
 
