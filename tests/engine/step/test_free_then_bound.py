@@ -92,7 +92,7 @@ def cases() -> dict[str, Case]:
     freely = " Sure, that person is 41 years old."
     return {
         "a thought that the prompt began": Case(
-            spelled.in_thought, f"So, {{ 41 of age.</think>\n{ANSWER}", "</think>", freely
+            spelled.in_thought, f"So, {{ 41.</think>\n{ANSWER}", "</think>", freely
         ),
         "a thought": Case(
             spelled.plain, f"<think>Let me see.</think>\n{ANSWER}", "</think>", freely
@@ -287,16 +287,21 @@ def test_answers_are_those_without_drafts_also_where_a_run_goes_over_the_word(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_draft_that_goes_on_freely_behind_the_word_is_held_to_the_form(name: str) -> None:
-    """What else it guesses is no part of the answer, nor is the word left out."""
-    case, (bodies, expected) = cases()[name], told(name, "greedy")
-    before = case.said.partition(case.word)[0] + case.word
-    free = text_tokenizer().encode(before + case.forbidden)
-    asked = [structs.replace(body, prediction=free) for body in bodies]
-    for make_engine in (predicting, looking_up):
-        found, _ = stepwise(make_engine(case), asked[:1])
-        assert_alike(found, expected[:1])
-        assert num_kept(found) >= 4
+def test_a_run_that_goes_over_the_word_is_held_to_the_form_behind_it(name: str) -> None:
+    """The model would go on freely: only the masks of rows behind the word keep it from that."""
+    case = cases()[name]
+    free = case.said.partition(case.word)[0] + case.word + case.forbidden
+    case = case._replace(said=free)
+    bodies = bodies_of(case, temperature=0.0, max_tokens=40)[:1]
+    expected, _ = stepwise(plain(case), bodies)
+    answer = expected[0].token_ids()
+    for prediction in (answer, text_tokenizer().encode(free)):
+        asked = [structs.replace(body, prediction=prediction) for body in bodies]
+        for make_engine in (predicting, looking_up):
+            found, frames = stepwise(make_engine(case), asked)
+            assert_alike(found, expected)
+            if prediction is answer and make_engine is predicting:
+                assert goes_over(case.word, frames, bodies[0].request_id)
 
 
 @pytest.mark.parametrize("name", ["a thought", "a structural tag"])
