@@ -4,7 +4,8 @@
         [norm(embedding) | norm(state)] -> join -> one layer of the model -> logits, next state
 
 Kernel by kernel: what it gives decides what is tried, and no text. Of guesses it reads its own
-state in place of the model's. Where a text begins its first pair is read as any other.
+state in place of the model's. Of a text's first pair the token counts as zeros, as in vLLM's
+`deepseek_mtp.py`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class PredictionHead:
     def forward(self, batch: RaggedBatch, hidden: torch.Tensor, kv: KvLayers) -> HeadOutput | None:
         """See Eagle3Head."""
         eps, kernels = self._config.rms_norm_eps, self._kernels
-        embedded = self._ends.embedding.rows(batch.token_ids).contiguous()
+        embedded = self._ends.embedding.rows(batch.token_ids)  # [num_tokens, hidden_size]
+        embedded = embedded.masked_fill((batch.positions == 0)[:, None], 0.0).contiguous()
         token = kernels.rms_norm(embedded, self._token_norm, eps, self._dtype)
         state = kernels.rms_norm(hidden.contiguous(), self._state_norm, eps, self._dtype)
         joined = self._join.logits(torch.cat((token, state), dim=1))

@@ -92,6 +92,7 @@ def by_transformers(own: Own, token_ids: list[int]) -> tuple[torch.Tensor, torch
     with torch.inference_mode():
         states = own.model.model(ids).last_hidden_state[0]
         embedded = own.model.get_input_embeddings()(ids[0, 1:])
+        embedded[0] = 0.0  # as vLLM has it
         parts = (
             norm(embedded, tensors[f"{PREFIX}enorm.weight"], eps),
             norm(states[:-1], tensors[f"{PREFIX}hnorm.weight"], eps),

@@ -1,26 +1,44 @@
 """Ten thousand requests, each a life of its own: drafts that are right, wrong or either, grammars
-whose masks are there at once or late, preemption, cancellation, a finish from outside. What each
-got is what it gets alone, and nothing is broken or left after any step."""
+whose masks are there at once or late, free ones that are bound from a word on, adapters, of which
+two have room, preemption, cancellation, a finish from outside. What each got is what it gets alone,
+and nothing is broken or left after any step."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from msgspec import structs
 
+from cluster.block_hash import cache_root
 from cluster.engine_options import EngineOptions
+from engine.contract.adapters import LoadAdapter
 from engine.contract.commands import Cancel, Finish, GenerateRequest, Submit
+from engine.model.ragged_batch import RaggedBatch
 from engine.offline.queue import Completion, collect
+from engine.process.fake_runner import FakeRunner
+from engine.runner.model_runner import Replica
 from engine.sampling.grammars.compiler import GrammarCompiler
 from engine.step.engine import Engine
 from tests.engine.sampling.grammars.late_masks import late_masks, now_and_then
 from tests.engine.step.engine_scenario import BLOCK_SIZE, check, request, small_replica
 from tests.engine.step.guessing import TickingClock, oracles
-from tests.engine.step.tiny_grammars import EOS, GRAMMARS, expected_answer, tiny_tokenizer
+from tests.engine.step.test_adapting import ScriptedRanks
+from tests.engine.step.tiny_grammars import (
+    ADAPTERS,
+    BOUND_BEHIND,
+    EOS,
+    FREE_TO_BOUND,
+    GRAMMARS,
+    TOKENS,
+    adapted,
+    expected_answer,
+    tiny_tokenizer,
+)
 
 NUM_WORLDS, LIVES = 100, 100
 NUM_BLOCKS = 12
@@ -33,13 +51,35 @@ PARAMS = [
 ]
 
 
+class AdaptingRunner(FakeRunner):
+    """Of each row the logits as its adapter makes them."""
+
+    ranks: ScriptedRanks
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """See ModelRunner."""
+        logits = super().forward(batch)
+        if batch.adapters is not None:
+            for row, slot in zip(logits, batch.adapters[batch.logit_rows].tolist(), strict=True):
+                if slot:
+                    row.copy_(adapted(row.clone(), self.ranks.placed[slot].digest))
+        return logits
+
+
+def adapting_replica(ranks: ScriptedRanks) -> Replica:
+    target = small_replica(NUM_BLOCKS, EOS)
+    runner = AdaptingRunner(target.kv, target.vocab_size)
+    runner.ranks = ranks
+    return replace(target, runner=runner, adapters=ranks)
+
+
 class World:
     """One engine, and a hundred who come to it."""
 
     def __init__(self, seed: int) -> None:
         self.chance = chance = random.Random(seed)
         self.engine = Engine(
-            small_replica(NUM_BLOCKS, EOS),
+            adapting_replica(ScriptedRanks(num_lora_ranks=16)),
             EngineOptions(
                 block_size_tokens=BLOCK_SIZE,
                 max_batch_tokens=chance.choice([6, 16, 40]),
@@ -50,6 +90,8 @@ class World:
             grammars=GrammarCompiler(tiny_tokenizer),
             make_guesser=oracles(chance.choice([0.0, 0.2, 0.6]), seed),
         )
+        for digest in ADAPTERS:
+            self.engine.apply(LoadAdapter(digest=digest, root="", folder=digest, lora_rank=8))
         self.masks = late_masks(self.engine, now_and_then(chance, chance.choice([0.0, 0.1, 0.4])))
         self.expected: dict[str, list[list[int]]] = {}
         self.bodies: dict[str, GenerateRequest] = {}
@@ -75,7 +117,7 @@ class World:
         assert self.engine.placement.pool.num_available == NUM_BLOCKS
 
     def submit(self) -> None:
-        """One more; three of four follow a grammar, and most expect the right answer."""
+        """One more; most follow a grammar, some an adapter, and most expect the right answer."""
         chance, name = self.chance, str(len(self.bodies))
         body = request(
             name,
@@ -83,9 +125,12 @@ class World:
             max_tokens=chance.randrange(1, 11),
             seed=chance.randrange(50),
             n=chance.choice([1, 1, 1, 2]),
-            grammar=chance.choice([None, *GRAMMARS[: chance.randrange(3, 7)]]),
+            grammar=chance.choice([None, *GRAMMARS[: chance.randrange(3, 7)], *FREE_TO_BOUND]),
             **chance.choice(PARAMS),
         )
+        if digest := chance.choice(["", "", "", *ADAPTERS]):
+            root = cache_root("tests", "", digest)
+            body = structs.replace(body, adapter=digest, cache_root=root)
         self.expected[name] = [expected_answer(body, choice) for choice in body.choices]
         if chance.random() < 0.7:
             body = structs.replace(body, prediction=self.expected[name][0])
@@ -99,6 +144,10 @@ class World:
         choice = self.chance.randrange(self.bodies[name].sampling.n)
         self.engine.apply(self.chance.choice([Cancel(name), Finish(name, [choice])]))
         check(self.engine)
+
+    def letters(self, name: str) -> list[int]:
+        """Of an answer's first choice, without its end."""
+        return [token for token in self.done[name].token_ids() if token not in EOS]
 
     def compare(self) -> None:
         """Right to the last token, or as far as it came."""
@@ -115,6 +164,12 @@ class World:
             self.counts["tried"] += found.ended.draft_tokens * is_held
             self.counts["kept"] += found.ended.accepted_draft_tokens * is_held
             self.counts["cancelled"] += bool(found.ended.error_code)
+            if is_held and body.sampling.grammar in FREE_TO_BOUND:
+                word = BOUND_BEHIND[FREE_TO_BOUND.index(body.sampling.grammar)]
+                self.counts["bound"] += word in "".join(TOKENS[i] for i in self.letters(name))
+                self.counts["kept beside"] += found.ended.accepted_draft_tokens
+            if body.adapter:
+                self.counts["kept adapted"] += found.ended.accepted_draft_tokens
         self.counts["preempted"] += self.engine.load.now().num_preemptions
 
 
@@ -137,3 +192,4 @@ def test_a_thousand_lives_end_rightly_and_leave_nothing_behind(first: int) -> No
         counts += world.counts
     assert counts["grammar"] > 500 and counts["cancelled"] > 10 and counts["preempted"] > 5
     assert 200 < counts["kept"] < counts["tried"] - 100
+    assert counts["bound"] > 50 and counts["kept beside"] > 100 and counts["kept adapted"] > 100

@@ -16,6 +16,7 @@ from engine.contract.commands import GenerateRequest
 from engine.process.fake_runner import fake_logits
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
+from router.grammar.lark_terms import up_to_any, without_any
 
 TOKENS = ["a", "b", "c", "ab", "bc", "abc"]
 EOS = (6,)
@@ -32,6 +33,24 @@ GRAMMARS = [
     )
 ]
 """Free ones, and some in which much is forced."""
+FREE_TO_BOUND = [
+    Grammar("\n".join(rules), GrammarKind.LARK)
+    for rules in (
+        ["start: thought form", *up_to_any("cc", "thought"), 'form: ("ab" | "bca")+ "c"'],
+        ['start: ("b" thought)? /(ac|bb)+/', *up_to_any("ca", "thought")],
+        [
+            "start: (part)* TAIL",
+            f"TAIL: {without_any(['cb'])}",
+            'part: begin ("ab" | "cca" "c"?) "bb"',
+            *up_to_any("cb", "begin"),
+        ],
+    )
+]
+"""As the router makes them: a form after a thought, one that may begin with a thought, and text
+with parts. The word that ends the free part lies across tokens, or in one."""
+BOUND_BEHIND = ("cc", "ca", "cb")
+"""Of each of them, the word."""
+ADAPTERS = ("1", "2", "3")
 
 
 @cache
@@ -85,9 +104,14 @@ def allowed_after(grammar: Grammar, answer: list[int]) -> list[int]:
     return [i for i in range(VOCAB_SIZE) if bits[i // 8] >> i % 8 & 1]
 
 
+def adapted(logits: torch.Tensor, adapter: str) -> torch.Tensor:
+    """[VOCAB_SIZE]: what an adapter makes of them; empty: as they are."""
+    return logits.roll(int(adapter)) if adapter else logits
+
+
 def logits_after(body: GenerateRequest, answer: list[int]) -> torch.Tensor:
     """float32 [VOCAB_SIZE]: of the model without weights, held to the request's grammar."""
-    logits = fake_logits([*body.token_ids, *answer], VOCAB_SIZE)
+    logits = adapted(fake_logits([*body.token_ids, *answer], VOCAB_SIZE), body.adapter)
     if (grammar := body.sampling.grammar) is not None:
         allowed = allowed_after(grammar, answer)
         banned = [i for i in range(VOCAB_SIZE) if i not in allowed]

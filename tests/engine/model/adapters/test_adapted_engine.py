@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cluster.block_hash import cache_root
+from cluster.deadline import Clock
 from cluster.engine_options import EngineOptions
 from cluster.identity import Role
 from cluster.models.adapters.files import read_adapter
@@ -21,6 +22,7 @@ from engine.contract.commands import GenerateRequest, Submit
 from engine.contract.messages import Frame
 from engine.contract.spec import EngineSpec
 from engine.runner.replica import load_replica
+from engine.step.drafting.draft import MakeGuesser
 from engine.step.engine import Engine
 from tests.adapter_files import merge, random_tensors, save_adapter
 from tests.engine.model.tiny_llama import random_model, saved_card, tiny_config
@@ -105,10 +107,19 @@ def request(
 class Adapted:
     """An engine and its folder."""
 
-    def __init__(self, base: ModelCard, root: Path, **options: object) -> None:
+    def __init__(
+        self,
+        base: ModelCard,
+        root: Path,
+        *,
+        clock: Clock = time.monotonic,
+        make_guesser: MakeGuesser | None = None,
+        **options: object,
+    ) -> None:
         self.root, self.config = root, base.config
         spec = spec_of(base, adapters=str(root), **options)
-        self.engine = Engine(load_replica(spec, quiet), spec.options)
+        replica = load_replica(spec, quiet)
+        self.engine = Engine(replica, spec.options, clock=clock, make_guesser=make_guesser)
 
     def add(self, name: str, seed: int | None = None) -> str:
         folder = save_adapter(

@@ -37,11 +37,12 @@ CONFIGS = {
     2: LoraConfig(r=32, lora_alpha=16, use_rslora=True, target_modules=[*ATTENTION, *MLP]),
     3: LoraConfig(r=8, lora_alpha=4, target_modules=ATTENTION),
     4: LoraConfig(r=32, lora_alpha=32, target_modules=MLP, rank_pattern={"down_proj": 12}),
+    5: LoraConfig(r=256, lora_alpha=128, target_modules=[*ATTENTION, *MLP]),
 }
 """By slot."""
-STARTS = {1: 90, 2: 0, 3: 40, 4: 50}
-ROOM = AdapterRoom(num_lora_ranks=100, num_slots=5)
-LENGTHS = {0: 5, 1: 14, 2: 9, 3: 3, 4: 7}
+STARTS = {1: 90, 2: 0, 3: 40, 4: 50, 5: 100}
+ROOM = AdapterRoom(num_lora_ranks=360, num_slots=6)
+LENGTHS = {0: 5, 1: 14, 2: 9, 3: 3, 4: 7, 5: 6}
 """Tokens of the sequence of each slot."""
 
 
