@@ -89,11 +89,11 @@ def _footprint(
         max_batch_tokens=request.max_batch_tokens,
     )
     beside, layout = request.beside, request.layout
-    model_layers = request.split.kv_shape.num_layers
-    head_layers = layout.shape.num_layers - model_layers
-    of_a_head = alone.kv_bytes_per_token * head_layers // model_layers
+    all_layers, own_layers = layout.shape.num_layers, request.split.kv_shape.num_layers
+    of_a_head = alone.kv_bytes_per_token * (all_layers - own_layers) // own_layers
     if split is not None:  # whole, however many hold the model
-        of_a_head = layout.block_bytes * head_layers // (layout.shape.num_layers * layout.block_size)
+        of_a_head = layout.block_bytes * (all_layers - own_layers)
+        of_a_head //= all_layers * layout.block_size
     return replace(
         alone,
         weight_bytes=alone.weight_bytes + beside.weight_bytes,
