@@ -48,8 +48,7 @@ class BlockStored(msgspec.Struct, tag=True, gc=False):
     token_ids: list[int]
     block_size: int
     lora_id: int | None = None
-    """vLLM's number of the adapter that computed them, which no other has; here it is made of the
-    digest."""
+    """vLLM's number of the adapter that computed them; here it is made of the digest."""
     medium: str | None = DEVICE_MEDIUM
     lora_name: str | None = None
     """What clients call that adapter; None: the model alone computed them."""
@@ -116,13 +115,16 @@ def to_events(change: CacheChange, names: Mapping[str, str] = NO_NAMES) -> list[
 def stored_events(
     blocks: list[CachedBlock], names: Mapping[str, str] = NO_NAMES
 ) -> list[BlockStored]:
-    """One event per run of blocks that follow each other. `names`: of adapters, by digest; one that
-    has none is called by its digest."""
+    """One event per run of blocks that follow each other, of one adapter. `names`: of adapters, by
+    digest; one that has none is called by its digest."""
     events: list[BlockStored] = []
+    adapter = ""
     for block in blocks:
         last = events[-1] if events else None
-        same_size = last is not None and last.block_size == len(block.token_ids)
-        if last is not None and same_size and last.block_hashes[-1] == block.parent:
+        is_alike = last is not None and last.block_size == len(block.token_ids)
+        is_alike = is_alike and adapter == block.adapter
+        adapter = block.adapter
+        if last is not None and is_alike and last.block_hashes[-1] == block.parent:
             last.block_hashes.append(block.name)
             last.token_ids.extend(block.token_ids)
         else:

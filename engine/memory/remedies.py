@@ -88,10 +88,17 @@ def _footprint(
         stored_bytes=request.stored_bytes,
         max_batch_tokens=request.max_batch_tokens,
     )
-    beside, block_size = request.beside, request.layout.block_size
+    beside, layout = request.beside, request.layout
+    all_layers, own_layers = layout.shape.num_layers, request.split.kv_shape.num_layers
+    of_a_head = alone.kv_bytes_per_token * (all_layers - own_layers) // own_layers
+    if split is not None:  # whole, however many hold the model
+        of_a_head = layout.block_bytes * (all_layers - own_layers)
+        of_a_head //= all_layers * layout.block_size
     return replace(
         alone,
         weight_bytes=alone.weight_bytes + beside.weight_bytes,
         workspace_bytes=alone.workspace_bytes + beside.workspace_bytes,
-        kv_bytes_per_token=alone.kv_bytes_per_token + beside.block_bytes // block_size,
+        kv_bytes_per_token=(
+            alone.kv_bytes_per_token + of_a_head + beside.block_bytes // layout.block_size
+        ),
     )

@@ -23,12 +23,14 @@ import torch
 from kernels.cpu.native_library import native_library
 from kernels.cpu.team import TEAM
 from kernels.reference.sample import UNIT
-from kernels.reference.token_noise import gumbel_noise
+from kernels.reference.token_noise import FACTORS, gumbel_noise
 
 _BUCKET_SHIFT = 16
 """Leaves 7 bits of a float32's mantissa: buckets 0.8 % wide."""
 _HALF = float(1 << 22)
 """Sums of 2**19 halves of masses, below and above this, are exact in float64."""
+_BOUND_MARGIN = 1e-3
+"""Over the rounding of a bound, of some 1e-5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +152,43 @@ class TorchPasses:
         """See RowPasses."""
         ids = torch.empty_like(some.index)
         for place, row in enumerate(some.index.tolist()):
-            gaps = some.logits[row] - some.maxima[place]
-            kept = (some.logits[row] >= some.floors[place]) & (gaps >= min_gaps[place])
-            token_ids = kept.nonzero()[:, 0]
-            scores = (gaps[token_ids] / some.temperatures[place]).double()
-            scores += gumbel_noise(token_ids, keys[place])
-            ids[place] = token_ids[scores.max(dim=0).indices]
+            logits = some.logits[row].numpy()
+            gaps = logits - some.maxima[place].numpy()
+            kept = (logits >= some.floors[place].numpy()) & (gaps >= min_gaps[place].numpy())
+            token_ids = np.flatnonzero(kept)
+            depths = gaps[token_ids] / some.temperatures[place].numpy()
+            ids[place] = _winner(depths, token_ids, keys[place])
         return ids
+
+
+def _winner(
+    depths: npt.NDArray[np.float32], token_ids: npt.NDArray[np.int64], key: torch.Tensor
+) -> int:
+    """The token of the highest score; those that a bound of theirs keeps below that of one have no
+    need of their own."""
+
+    def scores(places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        noise = gumbel_noise(torch.from_numpy(token_ids[places]), key).numpy()
+        return depths[places].astype(np.float64) + noise
+
+    bounds = depths - _least_logs(token_ids.astype(np.uint32), int(key))
+    [likely] = scores(bounds.argmax(keepdims=True))
+    places = np.flatnonzero(bounds >= np.float32(likely - _BOUND_MARGIN))
+    return int(token_ids[places[scores(places).argmax()]])
+
+
+def _least_logs(words: npt.NDArray[np.uint32], key: int) -> npt.NDArray[np.float32]:
+    """Tokens -> logs of what -log(1 - u) is not below: u, of which their words say most. The words
+    are those of token_noise.py, in the type that wraps by itself: a fifth of the time."""
+    words ^= np.uint32(key & 0xFFFFFFFF)
+    for place, (shift, factor) in enumerate(zip((17, 11, 15), FACTORS, strict=True)):
+        if place == 2:
+            words ^= np.uint32(key >> 32 & 0xFFFFFFFF)
+        words ^= words >> np.uint32(shift)
+        words *= np.uint32(factor)
+    words ^= words >> np.uint32(14)
+    with np.errstate(divide="ignore"):  # of 0 it is -infinity
+        return np.log(words.astype(np.float32) * np.float32(2.0**-32))
 
 
 def _nucleus_floor(

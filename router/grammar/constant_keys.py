@@ -12,6 +12,8 @@ from typing import Any
 
 MAX_DEPTH = 8
 """Of lists and objects in each other: what lies deeper counts as equal, which excludes less."""
+STEPS_A_CONTAINER = 3
+"""The time of a list or an object, whatever is in it."""
 
 
 class ConstantKeys:
@@ -40,14 +42,14 @@ class ConstantKeys:
         elif (write := _PLAIN.get(type(value))) is not None:
             parts.append(write(value))
         elif isinstance(value, dict):
-            self._spend(1 + 2 * len(value))
+            self._spend(STEPS_A_CONTAINER + 2 * len(value))
             parts.append("{")
             for name in sorted(value):
                 parts.append(_text(name))
                 self._write(value[name], parts, depth + 1)
             parts.append("}")
         else:
-            self._spend(1 + len(value))
+            self._spend(STEPS_A_CONTAINER + len(value))
             parts.append("[")
             for each in value:
                 self._write(each, parts, depth + 1)

@@ -173,6 +173,23 @@ def test_the_largest_sums_of_four_bits_do_not_meet_in_their_word(
     torch.testing.assert_close(NativeGroupedLinear(library, weight)(x), exact, rtol=1e-4, atol=5e-3)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("value", [0, 127, 128, 255])
+def test_the_largest_pairs_of_eight_bits_fit_sixteen(
+    value: int, sign: float, library: ctypes.CDLL
+) -> None:
+    """Two products of -128 and 127 are 256 short of what 16 bits hold; beside them the others'."""
+    weight = grouped(64, 96, 32, bits=8, dtype=FLOAT)
+    values = torch.full_like(weight.values, value)
+    values[1::2, 1::2] = 255 - value
+    weight = replace(weight, values=values)
+    x = torch.full((7, 96), sign)
+    x[1::2, 1::2] = -sign
+    linear, exact = NativeGroupedLinear(library, weight), grouped_linear(x, weight)
+    for found in (linear(x), linear.logits(x)):
+        torch.testing.assert_close(found, exact, rtol=1e-4, atol=5e-3)
+
+
 def test_no_activation_gives_no_output(library: ctypes.CDLL) -> None:
     weight, bias = grouped(32, 64, 32), random(32, dtype=BF16)
     x = torch.zeros(2, 64, dtype=BF16)
@@ -180,8 +197,9 @@ def test_no_activation_gives_no_output(library: ctypes.CDLL) -> None:
     assert torch.equal(NativeGroupedLinear(library, weight, bias)(x), bias.expand(2, 32))
 
 
-def test_a_nan_stays_in_its_row_and_is_not_hidden(library: ctypes.CDLL) -> None:
-    linear = NativeGroupedLinear(library, grouped(32, 64, 32))
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_nan_stays_in_its_row_and_is_not_hidden(bits: int, library: ctypes.CDLL) -> None:
+    linear = NativeGroupedLinear(library, grouped(32, 64, 32, bits=bits))
     x = random(3, 64, dtype=BF16)
     clean = linear(x)
     x[1, 40] = torch.nan

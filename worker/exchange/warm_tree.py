@@ -20,7 +20,8 @@ class CachedPrefix:
     """Of its blocks."""
     token_ids: tuple[int, ...]
     adapter: str = ""
-    """Digest of what computed it; empty: the model alone."""
+    """Digest of what computed it; empty: the model alone. The last block's: of the first a worker
+    of the version before may not have told it."""
 
     @property
     def num_tokens(self) -> int:
@@ -76,7 +77,7 @@ class WarmTree:
             root=way[0].root or b"",
             names=tuple(each.block.name for each in way),
             token_ids=tuple(token for each in way for token in each.block.token_ids),
-            adapter=way[0].block.adapter,
+            adapter=way[-1].block.adapter,
         )
 
 

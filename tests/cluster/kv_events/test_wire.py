@@ -112,6 +112,15 @@ def test_an_adapters_blocks_are_told_as_vllm_tells_them_and_reach_our_index() ->
     assert names == [name(letter) for letter in "abcd"]
 
 
+def test_blocks_behind_one_that_was_told_as_the_models_own_keep_their_adapter() -> None:
+    """A worker of the version before handed on the first without its adapter."""
+    first, *others = chain("a", "b", "c")
+    stored = [first, *(structs.replace(each, adapter="ab" * 16) for each in others)]
+    events = to_events(CacheChange(stored=stored), {"ab" * 16: "poet"})
+    told = [(each.block_hashes, each.lora_name) for each in events if isinstance(each, BlockStored)]
+    assert told == [([name("a")], None), ([name("b"), name("c")], "poet")]
+
+
 def test_events_of_other_tiers_do_not_reach_the_index() -> None:
     events = [
         BlockStored([name("a")], None, [1], 1, medium="CPU"),

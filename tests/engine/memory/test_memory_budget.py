@@ -115,6 +115,19 @@ def test_what_the_error_recommends_does_fit() -> None:
     assert plan_memory(smaller, 320 << 20).num_blocks * 16 >= 8192
 
 
+def test_what_the_error_recommends_fits_beside_a_heads_layers_too() -> None:
+    """As many as the model's own, which a group's first rank may have."""
+
+    def deeper(one: MemoryRequest) -> MemoryRequest:
+        return replace(one, layout=one.layout.deeper(one.layout.shape.num_layers))
+
+    with pytest.raises(ConfigError, match="or use --weights int8 --kv int8$"):
+        plan_memory(deeper(request()), 420 << 20)
+    layout = KvLayout.of(SMOLLM2, 16, torch.int8)
+    smaller = replace(request(), layout=layout, dtype=torch.bfloat16, weights=WeightFormat("int8"))
+    assert plan_memory(deeper(smaller), 420 << 20).num_blocks * 16 >= 8192
+
+
 def test_the_error_names_how_many_devices_would_hold_it() -> None:
     large = replace(SMOLLM2, num_layers=300, num_heads=8, num_kv_heads=8)
     wanted = replace(

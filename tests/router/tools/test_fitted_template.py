@@ -8,6 +8,7 @@ import pytest
 
 from cluster.models.text.chat_template import JinjaChatTemplate
 from router.tools.answer_parser import AnswerParser, Parsing
+from router.tools.content_beside_calls import ContentBesideCalls
 from router.tools.detection import manners_of
 from router.tools.fitted_template import FittedTemplate, fitted
 from router.tools.formats import FORMATS
@@ -66,6 +67,30 @@ def test_deepseeks_models_are_told_tools_in_a_text_and_call_in_their_own_words(
 def test_an_answer_of_calls_alone_has_no_turn_for_its_content() -> None:
     told = fit(DEEPSEEK_R1).template.render(SILENT, tools=[TOOL])
     assert "<｜tool▁calls▁end｜><｜end▁of▁sentence｜><｜tool▁output▁begin｜>rain" in told
+
+
+class Shown:
+    """A template that writes what it is given."""
+
+    takes = frozenset[str]()
+
+    def is_short(self, messages: Any) -> bool:
+        return True
+
+    def render(self, messages: Any, **_: Any) -> str:
+        return "|".join(f"{m['content']}{'+' if m.get('tool_calls') else ''}" for m in messages)
+
+
+@pytest.mark.parametrize(
+    ("content", "is_kept", "told"),
+    [("so", True, "so|+"), ("so", False, "+"), ("\n\n", True, "\n\n+"), (None, True, "None+")],
+)
+def test_what_is_said_beside_calls_has_a_turn_where_it_says_something(
+    content: str | None, is_kept: bool, told: str
+) -> None:
+    template = ContentBesideCalls(Shown(), is_kept=is_kept)
+    message = {"role": "assistant", "content": content, "tool_calls": CALLS[:1]}
+    assert template.render([message]) == told
 
 
 def test_a_history_with_calls_needs_no_tools() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec import structs
 
 from cluster.cache_change import CachedBlock
 from cluster.identity import WorkerKey
@@ -39,6 +40,15 @@ def test_prefixes_come_hottest_first_with_all_their_tokens() -> None:
     prefix = tree.prefix(chosen[0])
     assert (prefix.root, prefix.names) == (b"root", (b"x", b"xy"))
     assert prefix.token_ids == (ord("x"), ord("x"), ord("y"), ord("y"))
+
+
+def test_a_prefix_is_of_the_adapter_of_its_last_block() -> None:
+    """A worker of the version before handed on the first without telling it."""
+    last = block("ab", 1)
+    tree = WarmTree(
+        [block("a", 1), structs.replace(last, block=structs.replace(last.block, adapter="d"))]
+    )
+    assert tree.prefix(b"ab").adapter == "d"
 
 
 def test_a_limit_keeps_the_beginnings_of_what_was_used_last() -> None:
