@@ -20,6 +20,10 @@ LEAST_REPETITION_PENALTY = 2.0**-7
 MAX_LOGPROBS = 20
 MAX_STOP_TOKEN_IDS = 64
 LONGEST_WRITTEN = 10**30
+DRAWS_VERSION = 1
+"""Which tokens a seed draws: raised whenever they are others, and no part of a pairing, as no block
+depends on them. 0, of whoever tells none: one random number for a token's place, in the order of
+the probabilities. 1: noise of each token's own (engine/sampling/random_numbers.py)."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +58,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def is_greedy(self) -> bool:
         """True when the likeliest token is taken and no randomness is used."""
         return self.temperature == 0.0
+
+    @property
+    def is_drawn(self) -> bool:
+        """True when a seed decides: beams go by the model alone, as greedy answers do."""
+        return not self.is_greedy and self.beams is None
 
     @property
     def num_sequences(self) -> int:

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Member(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid", "prefix_cache_off", "ranks", "max_num_seqs", "kv_events_key", "kv_reader_secret", "pooling", "pool")
+    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid", "prefix_cache_off", "ranks", "max_num_seqs", "kv_events_key", "kv_reader_secret", "pooling", "pool", "draws")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class Member(_message.Message):
     KV_READER_SECRET_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    DRAWS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     role: str
@@ -48,7 +49,8 @@ class Member(_message.Message):
     kv_reader_secret: str
     pooling: str
     pool: str
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., prefix_cache_off: _Optional[bool] = ..., ranks: _Optional[_Iterable[_Union[RankFacts, _Mapping]]] = ..., max_num_seqs: _Optional[int] = ..., kv_events_key: _Optional[str] = ..., kv_reader_secret: _Optional[str] = ..., pooling: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
+    draws: int
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., prefix_cache_off: _Optional[bool] = ..., ranks: _Optional[_Iterable[_Union[RankFacts, _Mapping]]] = ..., max_num_seqs: _Optional[int] = ..., kv_events_key: _Optional[str] = ..., kv_reader_secret: _Optional[str] = ..., pooling: _Optional[str] = ..., pool: _Optional[str] = ..., draws: _Optional[int] = ...) -> None: ...
 
 class RankFacts(_message.Message):
     __slots__ = ("rank", "pid", "node", "device", "generation", "kv_heads", "weight_bytes", "kv_bytes", "peak_bytes", "loaded_as")

@@ -18,6 +18,7 @@ from cluster.models.text.pooling import pooling_of_model
 from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
+from cluster.sampling import DRAWS_VERSION
 from engine.contract.head_in_blocks import head_in_blocks
 from engine.contract.messages import LoadProgress, Ready
 from engine.contract.spec import (
@@ -153,6 +154,7 @@ def member_of(
         ranks=tuple(ready.ranks),
         pooling="" if spec.pooling is None else spec.pooling.kind.value,
         pool=pool,
+        draws=DRAWS_VERSION,
     )
 
 

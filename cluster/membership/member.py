@@ -62,6 +62,8 @@ class Member:
     """In order: the processes that hold its model."""
     pooling: str = ""
     """The word of its PoolingKind; empty: it does not pool."""
+    draws: int = 0
+    """Its DRAWS_VERSION: with the same seed the same tokens come of those where it is equal."""
 
     @property
     def key(self) -> WorkerKey:

@@ -1,6 +1,7 @@
 """Keys of noise that depend on (seed, choice, position) only: not on the batch, step or worker.
 
 Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+Other keys, or other noise of them, are other draws: raise `DRAWS_VERSION` (cluster/sampling.py).
 A counter goes through ten rounds of two 32 x 32 -> 64 bit products; the key moves on every round.
 """
 

@@ -25,11 +25,12 @@ from cluster.errors import (
     status_of,
 )
 from cluster.identity import Role, WorkerKey
-from cluster.pairing import RESUME_VERSION
+from router.dispatch.first_part import FirstPart
 from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.room import with_as_much_room
-from router.dispatch.stream import FirstPart, RoutedRequest
+from router.dispatch.stream import RoutedRequest
 from router.dispatch.time_limits import NothingCame
+from router.dispatch.worker_needs import WorkerNeeds
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.worker_session import SessionLost
@@ -93,14 +94,11 @@ class Attempts:
         self,
         fleet: Fleet,
         rules: AttemptRules,
-        first_part: FirstPart | None = None,
+        needs: WorkerNeeds | None = None,
         *,
-        has_grammar: bool = False,
         pooling: str = "",
-        adapter: str = "",
     ) -> None:
-        """`pooling`: of a prompt that is pooled, how. `adapter`: the digest of the one that
-        computes it; empty: none does."""
+        """`needs` None: any worker will do. `pooling`: of a prompt that is pooled, how."""
         self._fleet, self._pooling = fleet, pooling
         self._budget, self._continues = rules.budget, rules.continues
         self._max_given_way = rules.max_given_way
@@ -109,27 +107,28 @@ class Attempts:
         self._tried: frozenset[WorkerKey] = frozenset()
         self._current: FleetMember | None = None
         self._last_error: SplitserveError | None = None
-        self._pairing_key = None if first_part is None else first_part.pairing_key
-        """Of the worker that the client's first tokens are from; None: it has none."""
-        self._has_grammar, self._adapter = has_grammar, adapter
+        self._needs = needs or WorkerNeeds()
         self._num_failed = self._num_refused = self._num_lost = self._num_moves = 0
         self._is_judged = False
         """The worker that has the request, for how it ended there."""
 
     @property
     def excluded(self) -> frozenset[WorkerKey]:
-        """Workers that it must not be sent to: those that had it, and where it has begun, decode
-        workers that would not go on with it. Nor workers that would not follow its grammar, or do
-        not have its adapter."""
-        if self._pairing_key is None and not self._has_grammar and not self._adapter:
-            return self._tried
-        members = self._fleet.with_role(self._answering)
-        return self._tried | {item.key for item in members if not self._fits(item)}
+        """Workers that it must not be sent to: those that had it, and those that are not what it
+        needs."""
+        return self._tried | self._needs.excluded(self._fleet, self._answering)
 
     @property
     def pairing_key(self) -> str | None:
         """Of workers that would go on with what the client has; None: it has nothing."""
-        return self._pairing_key
+        return self._needs.pairing_key
+
+    def part_of_worker(self, cached_tokens: int, adapter: str) -> FirstPart | None:
+        """Where tokens of the worker that has the request are from; None: it has left."""
+        if self._current is None:
+            return None
+        here = self._current
+        return FirstPart(here.pairing_key, cached_tokens, adapter, here.member.draws)
 
     @property
     def last_error(self) -> SplitserveError | None:
@@ -144,7 +143,7 @@ class Attempts:
 
     def computed_by(self, adapter: str) -> None:
         """By the adapter of that digest from now on."""
-        self._adapter = adapter
+        self._needs.adapter = adapter
 
     def sent(self, worker: WorkerKey) -> None:
         """The request goes there."""
@@ -157,7 +156,7 @@ class Attempts:
     def begun(self) -> None:
         """The client has tokens of the worker that has the request."""
         if self._current is not None:
-            self._pairing_key = self._current.pairing_key
+            self._needs.pairing_key = self._current.pairing_key
 
     def failed(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The request failed there, with or without a token."""
@@ -213,7 +212,7 @@ class Attempts:
     def may_go_on(self, error: SplitserveError) -> bool:
         """True when another worker is there, or may come, that may not have the error. Asked
         before it is told to `failed`."""
-        if self._pairing_key is not None and not self._continues:
+        if self.pairing_key is not None and not self._continues:
             return False
         if not self._has_tries(error):
             return False
@@ -260,7 +259,7 @@ class Attempts:
     def _is_free(self, error: SplitserveError) -> bool:
         """It costs the retry budget nothing: the worker is gone, or tells no more of what it had
         begun, so that nobody does the work twice; and all of its streams come at once."""
-        if self._pairing_key is not None and isinstance(error, NothingCame):
+        if self.pairing_key is not None and isinstance(error, NothingCame):
             return True
         return self._may_wait(error)
 
@@ -271,17 +270,6 @@ class Attempts:
     @property
     def _answering(self) -> Role:
         return Role.PREFILL if self._pooling else Role.DECODE
-
-    def _fits(self, item: FleetMember) -> bool:
-        pairing = item.member.pairing
-        if self._has_grammar and not pairing.follows_grammars:
-            return False
-        if self._adapter and not item.has_adapter(self._adapter):
-            return False
-        if self._pairing_key is None:
-            return True
-        speaks = pairing.protocol_version >= RESUME_VERSION
-        return speaks and item.pairing_key == self._pairing_key
 
 
 def may_differ_elsewhere(error: SplitserveError) -> bool:

@@ -52,6 +52,7 @@ from router.dispatch.stream import (
     RoutedRequest,
     StreamEvent,
 )
+from router.dispatch.worker_needs import WorkerNeeds
 from router.fairness.shares import Bill
 from router.fleet.token_taker import TokenTaker
 from router.telemetry.decisions import Decision
@@ -170,12 +171,7 @@ class Dispatcher:
         )
         choices = RunningChoices(counts or new_counts(request.sampling.n), request.resume)
         attempts = Attempts(
-            self._fleet,
-            self._rules,
-            request.first_part,
-            has_grammar=request.sampling.grammar is not None,
-            pooling=request.pooling,
-            adapter=request.adapter_digest,
+            self._fleet, self._rules, WorkerNeeds.of(request), pooling=request.pooling
         )
         others = Others(self._evacuation, self._lines.of(request).preemption)
         journey = Journey(request, choices, attempts, clock, place, others)

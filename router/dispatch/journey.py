@@ -23,7 +23,7 @@ from router.dispatch.prompt_charge import PromptCharge
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import RunningRequest
-from router.dispatch.stream import ChoiceTokens, FirstPart, PromptCost, PromptTokens, RoutedRequest
+from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import NothingCame
 from router.fairness.shares import Bill
 from router.fleet.member import FleetMember
@@ -273,7 +273,6 @@ class Journey:
     def _note_tokens(self, choice: int, num_tokens: int) -> None:
         if not self.clock.has_token:
             self.attempts.begun()
-            self._tell_keeper()
         self.clock.tokens(choice, num_tokens)
         if self.request.sampling.beams is None:
             self._place.bill.produced(num_tokens)
@@ -281,16 +280,16 @@ class Journey:
             self.searched(self._sent.beam_tokens_of(self.choices.num_relayed_tokens))
         if not self._has_token_here:
             self._has_token_here = True
+            self._tell_keeper()
             self._evacuation.stays(self)
 
     def _tell_keeper(self) -> None:
-        """Of an answer that has begun here. Its length is what its worker has room for, if nobody
-        asked for another."""
-        keeper, pairing_key = self.request.keeper, self.attempts.pairing_key
-        if keeper is not None and pairing_key is not None and self.request.first_part is None:
-            num_cached = 0 if self.cost is None else self.cost.cached_tokens
-            first_part = FirstPart(pairing_key, num_cached, self._sent.adapter_digest)
-            keeper.begun(first_part, self._sent.sampling.max_tokens)
+        """Of an answer that begins or goes on here. Its length is what its first worker has room
+        for, if nobody asked for another."""
+        num_cached = 0 if self.cost is None else self.cost.cached_tokens
+        part = self.attempts.part_of_worker(num_cached, self._sent.adapter_digest)
+        if (keeper := self.request.keeper) is not None and part is not None:
+            keeper.begun(part, self._sent.sampling.max_tokens)
 
     def _resume(self, worker: WorkerKey, cause: str) -> None:
         """A length that nobody asked for is what the first worker had room for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from cluster.errors import SplitserveError
 from cluster.generation import BegunChoice, PromptToken, Timing, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.sampling import SamplingParams
+from router.dispatch.first_part import FirstPart
 from router.dispatch.time_limits import TimeLimits
 from router.fleet.token_taker import TokenTaker
 from router.fleet.unread import ChoiceTokens as ChoiceTokens
@@ -37,18 +37,6 @@ class Newcomer(msgspec.Struct, frozen=True):
     """An embedding or a score is wanted: it waits in the other line."""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstPart:
-    """Of an answer that goes on for another connection: where its first tokens came from."""
-
-    pairing_key: str
-    """Only workers of this one would go on with the same tokens."""
-    cached_tokens: int
-    """Of the prompt, as the client is told."""
-    adapter_digest: str = ""
-    """Of the version that computes it; empty: the model alone."""
-
-
 class AnswerKeeper(Protocol):
     """Keeps what another connection needs to go on with an answer. All calls from the loop."""
 
@@ -57,7 +45,13 @@ class AnswerKeeper(Protocol):
         calls. Raises ResumedElsewhere, as `relayed` does."""
 
     def begun(self, first_part: FirstPart, max_tokens: int) -> None:
-        """The first token comes next, of an answer that its worker lets be so long. Once."""
+        """The first token of a worker comes next. Once for each; an answer is as long as its first
+        one lets it be, and of later ones only what a seed draws there is news."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Its client has more of it, of an earlier connection, than was told again here so far."""
+        ...
 
     def relayed(self, event: ChoiceTokens) -> None:
         """These are about to be told. Raises ResumedElsewhere where somebody else goes on with the

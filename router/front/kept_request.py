@@ -18,7 +18,8 @@ from router.tenants.tenant import Tenant
 
 VERSION = 4
 """Of what is written of an answer, its record too (router/resume/record.py): raise it with either.
-Routers of two versions share a store while a fleet is updated."""
+Routers of two versions share a store while a fleet is updated. A new kind of entry raises nothing:
+who does not know it refuses the answer where it meets one."""
 
 
 class KeptRequest(msgspec.Struct, frozen=True, array_like=True):

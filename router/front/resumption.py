@@ -109,6 +109,7 @@ class Resumption:
             raise
         self._metrics.asked(is_known=True)
         self._keep(keeper)
+        keeper.is_read_by(place, record.first_part)
         routed = request.routed(record, tenant, limits, request_id)
         routed = msgspec.structs.replace(routed, keeper=keeper)
         prepared = PreparedGeneration(

@@ -10,8 +10,10 @@ import math
 from typing import Protocol
 
 from cluster.errors import ResumedElsewhere, SplitserveError
-from router.dispatch.stream import ChoiceTokens, Completed, FirstPart
-from router.resume.record import AllTold, Begun, Entry, Told, encoded
+from router.dispatch.first_part import FirstPart
+from router.dispatch.stream import ChoiceTokens, Completed
+from router.resume.place import ReadersPlace
+from router.resume.record import AllTold, Begun, DrawnBy, Entry, Told, encoded
 
 ENTRY_BYTES = 300
 """Of a token that is not written yet, and what is around it here."""
@@ -52,6 +54,9 @@ class KeptAnswer:
         self.batches: list[bytes] = []
         """Of its record; what is not in them yet is in none before `write`."""
         self._place = place
+        self._reader: ReadersPlace | None = None
+        self._has_begun = False
+        self._draws = 0
         self._news: list[Entry] = []
         self._num_bytes = len(head)
         self._is_taken = False
@@ -69,10 +74,20 @@ class KeptAnswer:
     def begun(self, first_part: FirstPart, max_tokens: int) -> None:
         """See AnswerKeeper."""
         part = first_part
+        if self._has_begun:
+            self._note_draws(part.draws)
+            return
+        self._has_begun = True
         begun = Begun(part.pairing_key, part.cached_tokens, max_tokens, part.adapter_digest)
         self._news.append(begun)
         self.is_running = True
         self.is_kept = self._place.keep(self)
+        self._note_draws(part.draws)
+
+    @property
+    def is_behind(self) -> bool:
+        """See AnswerKeeper."""
+        return self._reader is not None and self._reader.is_behind
 
     def streams(self) -> None:
         """See AnswerKeeper."""
@@ -112,6 +127,12 @@ class KeptAnswer:
         self.batches = list(batches)
         self._num_bytes = len(self.head) + sum(map(len, batches))
 
+    def is_read_by(self, reader: ReadersPlace, first_part: FirstPart | None) -> None:
+        """By the connection that goes on with it, with what is written of it."""
+        self._reader = reader
+        self._has_begun = first_part is not None
+        self._draws = 0 if first_part is None else first_part.draws
+
     def write(self) -> None:
         """What is new becomes a batch."""
         if self._news:
@@ -124,6 +145,11 @@ class KeptAnswer:
         """Nobody can go on with it any more; idempotent."""
         self.is_kept = False
         self._news.clear()
+
+    def _note_draws(self, draws: int) -> None:
+        if self.is_kept and draws != self._draws:
+            self._draws = draws
+            self._news.append(DrawnBy(draws))
 
     def _check_not_taken(self) -> None:
         if self._is_taken:

@@ -33,6 +33,11 @@ class ReadChoice:
     has_begun: bool = False
     has_ended: bool = False
 
+    def is_ahead_of(self, told: ReadChoice) -> bool:
+        """It has something that was not told."""
+        has_end = self.has_ended and not told.has_ended
+        return has_end or self.num_chars > told.num_chars or self.num_tokens > told.num_tokens
+
     def __str__(self) -> str:
         if not self.has_begun:
             return "-"
@@ -75,6 +80,12 @@ class ReadersPlace:
         return {index for index, each in enumerate(self._read) if each.has_begun}
 
     @property
+    def is_behind(self) -> bool:
+        """The client has something, of an earlier connection, that `rest_of` has not met yet."""
+        pairs = zip(self._read, self._told, strict=True)
+        return any(read.is_ahead_of(told) for read, told in pairs)
+
+    @property
     def event_id(self) -> str:
         """After what was counted as read."""
         return f"{self.answer_id}:{','.join(map(str, self._read))}"
@@ -86,6 +97,7 @@ class ReadersPlace:
         tokens = delta.tokens[max(0, read.num_tokens - told.num_tokens) :]
         told.num_chars += len(delta.text)
         told.num_tokens += len(delta.tokens)
+        told.has_ended = told.has_ended or delta.finish_reason is not None
         is_end = delta.finish_reason is not None and not read.has_ended
         if read.has_begun and not (text or tokens or is_end):
             return None

@@ -1,6 +1,6 @@
 """What is written of an answer while it is told, in batches: enough to tell it again.
 
-Begun -> Told* -> AllTold          in the order in which they came; a batch has some of them
+Begun -> (DrawnBy | Told)* -> AllTold     in the order in which they came; a batch has some of them
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import msgspec
 
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
 from cluster.process.loop_share import LoopShare
-from router.dispatch.stream import ChoiceTokens, Completed, FirstPart
+from router.dispatch.first_part import FirstPart
+from router.dispatch.stream import ChoiceTokens, Completed
 from router.resume.past_answer import PastAnswer
 
 Score = tuple[float | None, tuple[tuple[int, float], ...]]
@@ -27,6 +28,13 @@ class Begun(msgspec.Struct, frozen=True, tag=0, array_like=True, gc=False):
     """Of each choice: its worker's room, where nobody asked for a length."""
     adapter_digest: str
     """Of the version that makes it; empty: the model alone."""
+
+
+class DrawnBy(msgspec.Struct, frozen=True, tag=3, array_like=True, gc=False):
+    """What a seed draws from now on. Not written where it is what the first workers drew: routers
+    that do not know of this entry know of no other draws, and refuse the answer."""
+
+    draws: int
 
 
 class Told(msgspec.Struct, frozen=True, tag=1, array_like=True, gc=False):
@@ -63,7 +71,7 @@ class AllTold(msgspec.Struct, frozen=True, tag=2, array_like=True, gc=False):
     timing: Timing
 
 
-Entry = Begun | Told | AllTold
+Entry = Begun | DrawnBy | Told | AllTold
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(list[Entry])
 
@@ -88,17 +96,20 @@ async def read(batches: Iterable[bytes], share: LoopShare) -> Record:
     begun: Begun | None = None
     told: list[ChoiceTokens] = []
     end: Completed | None = None
+    draws = 0
     for batch in batches:
         for entry in _DECODER.decode(batch):
             if isinstance(entry, Told):
                 told.append(entry.event())
             elif isinstance(entry, Begun):
                 begun = entry
+            elif isinstance(entry, DrawnBy):
+                draws = entry.draws
             else:
                 end = Completed(entry.usage, entry.timing)
         await share.breathe()
     past = PastAnswer(tuple(told), end)
     if begun is None:
         return Record(None, None, past)
-    first_part = FirstPart(begun.pairing_key, begun.cached_tokens, begun.adapter_digest)
+    first_part = FirstPart(begun.pairing_key, begun.cached_tokens, begun.adapter_digest, draws)
     return Record(first_part, begun.max_tokens, past)

@@ -17,6 +17,7 @@ from cluster.kv_events.keys import ReaderKeys
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
 from cluster.pairing import Pairing, check_pairing
+from cluster.sampling import DRAWS_VERSION
 from engine.contract.messages import Loaded, Ready
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
@@ -172,6 +173,7 @@ def test_the_fleet_is_told_whether_what_a_worker_served_can_be_found_there(
         pid=1,
     )
     assert member.prefix_cache_off is not prefix_cache
+    assert member.draws == DRAWS_VERSION > 0
 
 
 @pytest.mark.parametrize(("is_divided", "num_seats"), [(True, 8), (False, 10)])

@@ -41,3 +41,10 @@ def test_what_a_rank_says_of_its_form_has_a_limit() -> None:
     told = member_to_wire(in_ranks((replace(RANKS[0], loaded_as="x" * 10_000),)))
     with pytest.raises(InvalidRequest, match="ranks.loaded_as has 10000 characters"):
         member_from_wire(told)
+
+
+def test_a_worker_that_knows_of_no_draws_has_the_first() -> None:
+    told = member_to_wire(replace(member(), draws=3))
+    assert member_from_wire(told).draws == 3
+    told.ClearField("draws")
+    assert member_from_wire(told).draws == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from cluster.sampling import SamplingParams
+from cluster.sampling import DRAWS_VERSION, SamplingParams
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
 
@@ -49,6 +49,12 @@ def exact(
         mass += weights[i]
     whole = sum(weights[i] for i in kept)
     return {i: weights[i] / whole for i in kept}
+
+
+def test_what_seeds_draw_has_a_version() -> None:
+    """Where it changes, `DRAWS_VERSION` is raised, and these are drawn anew."""
+    drawn = draw([row(seed=seed, temperature=2.0) for seed in range(24)])
+    assert (DRAWS_VERSION, "".join(map(str, drawn))) == (1, "504040220012151561230643")
 
 
 @pytest.mark.parametrize(

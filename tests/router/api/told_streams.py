@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 
 from cluster.generation import FinishReason
-from router.dispatch.stream import ChoiceTokens, FirstPart, RoutedRequest, StreamEvent
+from router.dispatch.first_part import FirstPart
+from router.dispatch.stream import ChoiceTokens, RoutedRequest, StreamEvent
 from tests.router.front_fakes import Front, Script, completed, tokens_of
 
 TEXT = "né 😀 STOP it"

@@ -15,7 +15,8 @@ from cluster.identity import Role, owner_of
 from cluster.membership.member import Member
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
-from router.dispatch.stream import ChoiceTokens, Completed, FirstPart, RoutedRequest
+from router.dispatch.first_part import FirstPart
+from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.fleet import fleet
 from router.fleet.fleet_adapters import REMEMBERED_S, FleetAdapters
 from tests.router.dispatch_bench import collect, request, router

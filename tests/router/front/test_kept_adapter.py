@@ -7,7 +7,7 @@ from cluster.adapter import Adapter
 from cluster.errors import NotAllowed
 from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams
-from router.dispatch.stream import FirstPart
+from router.dispatch.first_part import FirstPart
 from router.front.generation_request import GenerationRequest, TextPrompt, Wishes
 from router.front.kept_request import KeptRequest
 from router.front.pipeline import CompletionPipeline

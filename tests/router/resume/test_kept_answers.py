@@ -9,7 +9,8 @@ import pytest
 
 from cluster.errors import RequestGivenUp, ResumedElsewhere, WorkerLost
 from cluster.generation import GeneratedToken
-from router.dispatch.stream import ChoiceTokens, FirstPart
+from router.dispatch.first_part import FirstPart
+from router.dispatch.stream import ChoiceTokens
 from router.resume.kept_answer import KeptAnswer
 from router.resume.kept_answers import ANSWERS_PART, KeepingLimits, KeptAnswers
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from cluster.generation import GeneratedToken
-from router.dispatch.stream import ChoiceTokens, FirstPart
+from router.dispatch.first_part import FirstPart
+from router.dispatch.stream import ChoiceTokens
 from router.resume.kept_answer import KeptAnswer
 from router.resume.shared_answers import AnswersAway
 from router.resume.stored_answers import PART_ANSWERS, PART_BATCHES, StoredAnswers

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from cluster.generation import GeneratedToken
-from router.dispatch.stream import ChoiceTokens, FirstPart
+from router.dispatch.first_part import FirstPart
+from router.dispatch.stream import ChoiceTokens
 from router.resume.kept_answer import KeptAnswer
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.resume.shared_answers import SharedAnswers
