@@ -66,5 +66,5 @@ def wish_of(speculation: str) -> SpeculationWish:
             "EAGLE-3 checkpoint",
             param="speculation",
         )
-    by_source = SpeculationWish(look_up=LookUp.WHERE_EXACT, is_by_name=True, source=speculation)
+    by_source = SpeculationWish(look_up=LookUp.ALWAYS, is_by_name=True, source=speculation)
     return _BY_WORD.get(speculation, by_source)

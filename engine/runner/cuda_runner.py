@@ -60,7 +60,7 @@ class GraphLimits:
 
 
 class CudaRunner:
-    """A LaunchingRunner, where it is alone, and a PartRunner. The pool's last block belongs to it:
+    """A DrawingRunner, where it is alone, and a PartRunner. The pool's last block belongs to it:
     padding writes there."""
 
     def __init__(
@@ -123,7 +123,12 @@ class CudaRunner:
         sources: Sequence[int | None],
     ) -> SampledTokens:
         """See LaunchingRunner."""
-        maxima, ids = draw_on_device(self._replay(batch, sources), rows)
+        return self.draw(self._replay(batch, sources), rows)
+
+    @torch.inference_mode()
+    def draw(self, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> SampledTokens:
+        """See DrawingRunner."""
+        maxima, ids = draw_on_device(logits, rows)
         self._buffers.keep_sampled(ids)
         return SampledTokens(maxima, ids)
 

@@ -4,7 +4,8 @@
     device                   | step 1                  | step 2                  | step 3
 
 A step with drafts is neither launched so nor run ahead of: its guesses follow from the last tokens.
-Where the next step would have some, the one in flight lands first (StepPlanner.plan_after).
+Where the next step would have some, or a draft model would read for later ones, the one in flight
+lands first (StepPlanner.plan_after).
 
 Between two calls of the engine's `step`, at most one launched step is unread: the one in flight.
 Its tokens are known to the device only, which feeds them to the next step. A sequence that turns
@@ -105,10 +106,12 @@ class RunAhead:
         and no block; what a plan changes all the same, step_planner.py says.
 
         Whatever is more than decodes has to wait: prompts, preemption, blocks to be copied; and
-        drafts, which are made of the tokens in flight.
+        drafts, which are made of the tokens in flight, or what a draft model reads for later ones.
         """
         plan = self._planner.plan_after(self._unread[-1].row_of)
         if plan.preempted or plan.chunks or plan.draft_lengths or not plan.decodes:
+            return None
+        if self._planner.is_behind:
             return None
         step = self.step_of(self._decodes(plan))
         if step is None or self._must_copy(step):

@@ -45,5 +45,6 @@ def test_the_models_own_layer_is_asked_for_by_name_or_where_there_is_one(
 def test_all_other_texts_name_a_checkpoint_and_none_is_no_text() -> None:
     assert wish("org/smaller").source == "org/smaller"
     assert wish("org/smaller").is_by_name
+    assert wish("org/smaller").look_up is LookUp.ALWAYS
     with pytest.raises(ConfigError, match="speculation is empty"):
         wish("")

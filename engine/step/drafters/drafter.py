@@ -91,6 +91,10 @@ class Drafter(Protocol):
     def states_reader(self) -> StatesReader | None:
         """What of it reads the states that the target's steps leave; None: nothing does."""
 
+    @property
+    def is_behind(self) -> bool:
+        """Of the sequences asked for since `begin`, some would be read by `settle`."""
+
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """A step of so many decodes is planned: what was guessed before is forgotten. Rows with a
         chance under `least` would not be verified."""

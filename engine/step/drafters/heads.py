@@ -40,6 +40,7 @@ class HeadsDrafter:
 
     kind = DrafterKind.HEADS
     has_price = True
+    is_behind = False
 
     def __init__(
         self, heads: DraftHeads, replica: Replica, *, block_size: int, clock: Clock
