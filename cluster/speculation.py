@@ -54,7 +54,7 @@ _BY_WORD: Final = {
     _AUTO: SpeculationWish(look_up=LookUp.WHERE_EXACT, is_by_name=False, takes_own_layer=True),
     _OFF: SpeculationWish(look_up=LookUp.NEVER, is_by_name=False),
     _NGRAM: SpeculationWish(look_up=LookUp.ALWAYS, is_by_name=True),
-    _HEADS: SpeculationWish(look_up=LookUp.WHERE_EXACT, is_by_name=True, needs_own_layer=True),
+    _HEADS: SpeculationWish(look_up=LookUp.ALWAYS, is_by_name=True, needs_own_layer=True),
 }
 
 

@@ -102,7 +102,7 @@ class LoadedDraft:
     context_tokens: int
     """Of no sequence it reads more."""
 
-    def longest(self, limits: WarmUpLimits) -> Forwards:
+    def longest(self, limits: WarmUpLimits, target: Decoder) -> Forwards:
         """Its longest step, where the target's are tried on a device."""
         batches = longest_prompts(limits.beside(self.context_tokens))
         there = [batch.to(self.decoder.device) for batch in batches]

@@ -115,8 +115,19 @@ class DraftModel:
     """Until it has computed what it was asked for."""
 
 
+@runtime_checkable
+class LeavesStates(Protocol):
+    """What computes steps that leave something for a head."""
+
+    def states(self) -> torch.Tensor:
+        """See HeadsRunner; the caller's own."""
+
+
 class HeadsRunner(Protocol):
     """Over the target's states: see engine/model/eagle3_head.py. Called between its steps."""
+
+    def follow(self, steps: LeavesStates) -> None:
+        """Once, before the first step: what computes the target's, in place of its decoder."""
 
     def states(self) -> torch.Tensor:
         """Of the target's last step, float32 [num_tokens, width], in the order of its rows."""
@@ -141,6 +152,9 @@ class DraftHeads:
     """Bytes of its weights over the target's, as far as these are in this process."""
     blocks: HeadBlocks | None = None
     """Its part of the target's blocks; None: it has a pool of its own."""
+    states_width: int = 0
+    """Of what it reads of each row."""
+    device: torch.device = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

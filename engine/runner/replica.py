@@ -35,6 +35,7 @@ from engine.runner.draft_heads import states_left
 from engine.runner.draft_model import DraftSize, LoadedDraft
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
+from engine.runner.loaded_heads import LoadedHeads, warm_up_head
 from engine.runner.measured_pool import (
     Forwards,
     blocks_that_fit,
@@ -45,6 +46,7 @@ from engine.runner.model_runner import (
     DecoderRunner,
     DraftHeads,
     DraftModel,
+    LeavesStates,
     ModelRunner,
     PartRunner,
     Replica,
@@ -140,7 +142,8 @@ def load_part(
     portion.await_others()
     size = _agreed(size, portion.agreed)
     phases("allocate KV pool", 0.0)
-    fitting = _num_blocks(decoder, budget, size, beside_torch, loaded_draft)
+    beside = loaded_heads if loaded_draft is None else loaded_draft
+    fitting = _num_blocks(decoder, budget, size, beside_torch, beside)
     num_blocks = portion.agreed(fitting, size.device)
     pool = KvPool(size.layout, num_blocks + size.pads_rows, size.device)
     return LoadedPart(
@@ -163,6 +166,10 @@ def finish_replica(
     if part.draft is not None:
         limits = size.warm_up_limits([num_blocks - 1]).beside(part.draft.max_context_tokens)
         warm_up(part.draft.runner, limits, phases)
+    if part.heads is not None:
+        if isinstance(runner, LeavesStates):
+            part.heads.runner.follow(runner)
+        warm_up_head(part.heads, size.warm_up_limits([num_blocks - 1]), phases)
     return Replica(
         runner=runner,
         loaded=_loaded(part),
@@ -222,7 +229,7 @@ def _num_blocks(
     budget: MemoryBudget,
     size: ReplicaSize,
     beside_torch: int,
-    draft: LoadedDraft | None,
+    beside: LoadedDraft | LoadedHeads | None,
 ) -> int:
     """As planned; on a GPU, as many of these as there is room for now. `beside_torch`: bytes, when
     the plan was made."""
@@ -231,8 +238,8 @@ def _num_blocks(
     limits = size.warm_up_limits([0])
     longest = [batch.to(size.device) for batch in longest_prompts(limits)]
     models = [Forwards(decoder.forward, size.layout, longest)]
-    if draft is not None:
-        models.append(draft.longest(limits))
+    if beside is not None:
+        models.append(beside.longest(limits, decoder))
     measured = measure_memory(models, settle=size.portion.settle)
     if size.has_gpu_in_group:
         taken = bytes_beside_torch(size.device) - beside_torch
@@ -256,6 +263,7 @@ def runner_of(part: LoadedPart, progress: PhaseProgress) -> PartRunner:
         max_num_seqs=size.max_num_seqs,
         max_context_tokens=size.context_tokens,
         drafts=size.draft_shapes,
+        states_width=0 if part.heads is None else part.heads.states_width,
     )
     return _runner_over(part.decoder, part.pool, size, limits=limits, progress=progress)
 

@@ -203,7 +203,7 @@ def why_none(replica: Replica, wish: SpeculationWish) -> str | None:
     if replica.kv.device.type != "cpu":
         return (
             "the GPU's kernels give a row other bits in another batch; --speculation ngram guesses "
-            "all the same, and so does a smaller model that is named"
+            "all the same, and so do heads and a smaller model where they are named"
         )
     if not replica.loaded.has_alike_rows:
         return f"its rows differ by batch ({replica.loaded.kernels})"

@@ -19,7 +19,7 @@ def test_options_say_what_each_word_asks_for() -> None:
         "auto": LookUp.WHERE_EXACT,
         "off": LookUp.NEVER,
         "ngram": LookUp.ALWAYS,
-        "heads": LookUp.WHERE_EXACT,
+        "heads": LookUp.ALWAYS,
     }
     assert [word for word in SPECULATION_WORDS if wish(word).is_by_name] == ["ngram", "heads"]
     assert all(wish(word).source is None for word in SPECULATION_WORDS)
