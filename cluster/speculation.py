@@ -54,7 +54,7 @@ _BY_WORD: Final = {
     _AUTO: SpeculationWish(look_up=LookUp.WHERE_EXACT, is_by_name=False, takes_own_layer=True),
     _OFF: SpeculationWish(look_up=LookUp.NEVER, is_by_name=False),
     _NGRAM: SpeculationWish(look_up=LookUp.ALWAYS, is_by_name=True),
-    _HEADS: SpeculationWish(look_up=LookUp.WHERE_EXACT, is_by_name=True, needs_own_layer=True),
+    _HEADS: SpeculationWish(look_up=LookUp.ALWAYS, is_by_name=True, needs_own_layer=True),
 }
 
 
@@ -66,5 +66,5 @@ def wish_of(speculation: str) -> SpeculationWish:
             "EAGLE-3 checkpoint",
             param="speculation",
         )
-    by_source = SpeculationWish(look_up=LookUp.WHERE_EXACT, is_by_name=True, source=speculation)
+    by_source = SpeculationWish(look_up=LookUp.ALWAYS, is_by_name=True, source=speculation)
     return _BY_WORD.get(speculation, by_source)

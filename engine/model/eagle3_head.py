@@ -72,7 +72,7 @@ class Eagle3Head:
         self._lm_head = kernels.pack_linear(weights.lm_head)
         self._has_own_embedding = weights.embedding is not None
         self._norms, self._token_ids = HeadNorms.of(weights), weights.token_ids
-        self._cos_sin = RopeTables.of(layer, None, torch.device("cpu")).plain
+        self._cos_sin = RopeTables.of(layer, None, weights.fuse.device).plain
         self._scale = layer.head_dim**-0.5
 
     @property
@@ -120,6 +120,6 @@ class Eagle3Head:
         if self._token_ids is None:
             return logits
         shape = (len(logits), self._config.layer.vocab_size)
-        wide = torch.full(shape, -torch.inf)
+        wide = torch.full(shape, -torch.inf, device=logits.device)
         wide[:, self._token_ids] = logits
         return wide

@@ -52,7 +52,7 @@ class PredictionHead:
         builder = LayerBuilder(
             split=ModelSplit(config=config),
             kernels=kernels,
-            rope=RopeTables.of(config, None, torch.device("cpu")),
+            rope=RopeTables.of(config, None, weights.join.device),
         )
         self._layer = builder.layer(config.num_layers - 1, weights.layer)
         tape = Tape(self._dtype)

@@ -34,6 +34,7 @@ from engine.runner.decode_buffers import DecodeBuffers
 from engine.runner.draft_graphs import DraftGraphs
 from engine.runner.draft_shapes import MOST_ROWS, DraftShapes
 from engine.runner.graph_backend import GraphBackend
+from engine.runner.left_rows import LeftRows
 from engine.runner.static_tables import BufferShape
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
@@ -57,10 +58,12 @@ class GraphLimits:
     max_context_tokens: int
     drafts: DraftShapes | None = None
     """None: there are none."""
+    states_width: int = 0
+    """Of what each row leaves for a head; 0: nothing."""
 
 
 class CudaRunner:
-    """A LaunchingRunner, where it is alone, and a PartRunner. The pool's last block belongs to it:
+    """A DrawingRunner, where it is alone, and a PartRunner. The pool's last block belongs to it:
     padding writes there."""
 
     def __init__(
@@ -84,13 +87,16 @@ class CudaRunner:
         self._buffers = DecodeBuffers(shape, device)
         vocab_size = decoder.config.vocab_size
         num_logits = max(limits.max_num_seqs, 0 if limits.drafts is None else MOST_ROWS)
-        self._logits = torch.empty(num_logits, vocab_size, device=device)
+        self._left = LeftRows(
+            torch.empty(num_logits, vocab_size, device=device),
+            torch.empty(num_logits, limits.states_width, device=device),
+        )
+        self._num_replayed: int | None = None
+        """Rows of the last step; None: it was no replay."""
         self._graphs: dict[int, Callable[[], None]] = {}
         self._drafts: DraftGraphs | None = None
         if limits.drafts is not None:
-            self._drafts = DraftGraphs(
-                decoder, pool, self._logits, shapes=limits.drafts, shape=shape
-            )
+            self._drafts = DraftGraphs(decoder, pool, self._left, shapes=limits.drafts, shape=shape)
         self._capture(limits, backend, progress)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -104,6 +110,7 @@ class CudaRunner:
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         """See ModelRunner."""
         if self._drafts is not None and (shape := self._drafts.shape_of(batch)) is not None:
+            self._num_replayed = len(batch.token_ids)
             return self._drafts.replay(batch, shape)
         num_seqs = batch.num_decodes
         only_decodes = len(batch.token_ids) == len(batch.logit_rows) == num_seqs
@@ -112,8 +119,15 @@ class CudaRunner:
             or batch.adapters is not None
             or num_seqs > max(self._graphs, default=0)
         ):
+            self._num_replayed = None
             return self._decoder.forward(batch.to(self._pool.tensor.device), self._pool)
         return self._replay(batch)
+
+    def states(self) -> torch.Tensor:
+        """Of the last step: see Decoder."""
+        if self._num_replayed is None:
+            return self._decoder.states()
+        return self._left.states[: self._num_replayed].clone()
 
     @torch.inference_mode()
     def launch(
@@ -123,7 +137,12 @@ class CudaRunner:
         sources: Sequence[int | None],
     ) -> SampledTokens:
         """See LaunchingRunner."""
-        maxima, ids = draw_on_device(self._replay(batch, sources), rows)
+        return self.draw(self._replay(batch, sources), rows)
+
+    @torch.inference_mode()
+    def draw(self, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> SampledTokens:
+        """See DrawingRunner."""
+        maxima, ids = draw_on_device(logits, rows)
         self._buffers.keep_sampled(ids)
         return SampledTokens(maxima, ids)
 
@@ -139,7 +158,8 @@ class CudaRunner:
         size = min(size for size in self._graphs if size >= batch.num_decodes)
         self._buffers.fill(batch, size, sources)
         self._graphs[size]()
-        return self._logits[: batch.num_decodes]
+        self._num_replayed = batch.num_decodes
+        return self._left.logits[: batch.num_decodes]
 
     @torch.inference_mode()
     def _capture(self, limits: GraphLimits, backend: GraphBackend, progress: PhaseProgress) -> None:
@@ -163,12 +183,11 @@ class CudaRunner:
         self._graphs[size] = backend.capture(self._step_of(size))
 
     def _step_of(self, size: int) -> Callable[[], None]:
-        """The whole step of `size` rows. Logits are copied to a place of their own: kept where the
-        decoder leaves them, those of every size would stay in memory."""
+        """The whole step of `size` rows."""
         batch = self._buffers.batch(size)
 
         def step() -> None:
             self._buffers.unpack(size)
-            self._logits[:size].copy_(self._decoder.forward(batch, self._pool))
+            self._left.take(self._decoder, batch, self._pool)
 
         return step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -39,6 +40,17 @@ def wants_gpu(name: str, host: NvidiaHost = THIS_HOST) -> bool:
     """Whether `resolve_device` takes a GPU, or refuses one that it cannot use: said without CUDA,
     which reads CUDA_VISIBLE_DEVICES once and for all when it is first asked."""
     return name == "cuda" or (name == "auto" and bool(visible_gpus(os.environ, host)))
+
+
+def waiter_of(device: torch.device) -> Callable[[], None]:
+    """Waits until the device has done what was asked of it so far; at once on a CPU."""
+    if device.type == "cpu":
+        return at_once
+    return lambda: torch.cuda.current_stream(device).synchronize()
+
+
+def at_once() -> None:
+    """There is nothing to wait for."""
 
 
 def keep_triton_kernels(folder: Path) -> None:

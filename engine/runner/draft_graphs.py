@@ -12,23 +12,24 @@ from engine.model.ragged_batch import RaggedBatch
 from engine.runner.draft_buffers import DraftBuffers
 from engine.runner.draft_shapes import DraftShape, DraftShapes
 from engine.runner.graph_backend import GraphBackend
+from engine.runner.left_rows import LeftRows
 from engine.runner.static_tables import BufferShape
 
 
 class DraftGraphs:
-    """One runner's: beside its graphs of decodes, with which they share the place of logits."""
+    """One runner's: beside its graphs of decodes, and what steps leave lies where theirs does."""
 
     def __init__(
         self,
         decoder: Decoder,
         pool: KvPool,
-        logits: torch.Tensor,
+        left: LeftRows,
         *,
         shapes: DraftShapes,
         shape: BufferShape,
     ) -> None:
-        """`logits` is float32 [as many rows as a shape has at most, vocab_size]."""
-        self._decoder, self._pool, self._logits = decoder, pool, logits
+        """`left` is of as many rows as a shape has at most."""
+        self._decoder, self._pool, self._left = decoder, pool, left
         self._shapes = shapes
         self._buffers = DraftBuffers(shapes, shape, pool.tensor.device)
         self._graphs: dict[DraftShape, Callable[[], None]] = {}
@@ -60,13 +61,13 @@ class DraftGraphs:
         """Returns logits as ModelRunner.forward does, valid until the next step."""
         self._buffers.fill(batch, shape)
         self._graphs[shape]()
-        return self._logits[: len(batch.logit_rows)]
+        return self._left.logits[: len(batch.logit_rows)]
 
     def _step_of(self, shape: DraftShape) -> Callable[[], None]:
         batch = self._buffers.batch(shape)
 
         def step() -> None:
             self._buffers.unpack(shape)
-            self._logits[: shape.num_rows].copy_(self._decoder.forward(batch, self._pool))
+            self._left.take(self._decoder, batch, self._pool)
 
         return step

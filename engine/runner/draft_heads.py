@@ -92,10 +92,11 @@ class HeadsSize:
         """Beside its target, which has been loaded to leave `layers_read`. Raises BadCheckpoint."""
         card = self.card
         weights = read_heads(card, DTYPES[self.dtype], target_width=self._width)
+        weights = weights.to(decoder.device)
         layer = replace(card.config.layer, max_context_tokens=context_tokens)
         embedding = None if weights.embedding is not None else self._embedding_of(decoder)
         head = Eagle3Head(replace(card.config, layer=layer), weights, decoder.kernels, embedding)
-        return LoadedHeads(card.name, self.layout, head, self.room)
+        return LoadedHeads(card.name, self.layout, head, self.room, self._width)
 
     def _embedding_of(self, decoder: Decoder) -> Linear:
         """The target's: its own matrix, or, of a rank that has a part of it, all of it anew. Raises

@@ -6,6 +6,7 @@ has room for both; memory is planned for both, and only the target's is ever giv
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,13 +15,21 @@ from cluster.errors import ConfigError
 from cluster.models.footprint import weight_bytes, workspace_bytes
 from cluster.models.model_split import ModelSplit
 from engine.contract.spec import DraftSpec, EngineSpec
+from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import BesideNeeds
 from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress
 from engine.model.weights.decoder_weights import DTYPES
-from engine.runner.model_runner import DecoderRunner, DraftModel
+from engine.runner.device import waiter_of
+from engine.runner.gpu_formats import draft_weights_on
+from engine.runner.measured_pool import Forwards
+from engine.runner.model_runner import DraftModel, ModelRunner
 from engine.runner.portion import Portion
+from engine.runner.warm_up import WarmUpLimits, longest_prompts
+
+MakeRunner = Callable[[Decoder, KvPool], ModelRunner]
+"""Of steps over the pool, whose last block is for padding where rows are padded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +37,8 @@ class DraftSize:
     """What a draft model takes, before it is loaded."""
 
     spec: DraftSpec
+    weights: WeightFormat
+    """As its device holds them."""
     layout: KvLayout
     max_batch_tokens: int
 
@@ -44,6 +55,7 @@ class DraftSize:
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, DTYPES[draft.dtype])
         return cls(
             spec=draft,
+            weights=draft_weights_on(device, spec, draft),
             layout=KvLayout.of(draft.card.config, spec.options.block_size_tokens, kv_dtype),
             max_batch_tokens=spec.options.max_batch_tokens,
         )
@@ -56,7 +68,7 @@ class DraftSize:
             weight_bytes=weight_bytes(
                 split,
                 dtype=self.spec.dtype,
-                weights=self.spec.weights.value,
+                weights=self.weights.value,
                 stored_bytes=card.stored_bytes,
             ),
             workspace_bytes=workspace_bytes(
@@ -75,7 +87,7 @@ class DraftSize:
             DTYPES[self.spec.dtype],
             device,
             lambda phase, fraction: progress("load draft model", fraction),
-            weights=self.spec.weights,
+            weights=self.weights,
             max_context_tokens=max(context_tokens, self.layout.block_size),  # for the warm-up
         )
         return LoadedDraft(self, decoder, context_tokens)
@@ -90,22 +102,32 @@ class LoadedDraft:
     context_tokens: int
     """Of no sequence it reads more."""
 
-    def with_pool(self, num_blocks: int, target: Decoder) -> DraftModel:
-        """Its own, of `num_blocks`: their ids are the target's."""
-        pool = KvPool(self.size.layout, num_blocks, self.decoder.device)
+    def longest(self, limits: WarmUpLimits, target: Decoder) -> Forwards:
+        """Its longest step, where the target's are tried on a device."""
+        batches = longest_prompts(limits.beside(self.context_tokens))
+        there = [batch.to(self.decoder.device) for batch in batches]
+        return Forwards(self.decoder.forward, self.size.layout, there)
+
+    def with_pool(
+        self, num_blocks: int, target: Decoder, *, pads_rows: bool, runner_over: MakeRunner
+    ) -> DraftModel:
+        """Its own, of `num_blocks`: their ids are the target's; where rows are padded one more."""
+        device = self.decoder.device
+        pool = KvPool(self.size.layout, num_blocks + pads_rows, device)
         return DraftModel(
             name=self.size.spec.card.name,
-            runner=DecoderRunner(self.decoder, pool),
+            runner=runner_over(self.decoder, pool),
             vocab_size=self.decoder.config.vocab_size,
             max_context_tokens=self.context_tokens,
             share=self.decoder.num_bytes / target.num_bytes,
+            wait=waiter_of(device),
         )
 
 
 def _check_place(draft: DraftSpec, portion: Portion, device: torch.device) -> None:
     why = None
-    if device.type != "cpu":
-        why = "its device is a GPU, on which only ngram guesses so far"
+    if device.type != "cpu" and not portion.rank.is_alone:
+        why = "its model is shared by several GPUs, on which only ngram guesses so far"
     elif portion.num_homes > 1:
         why = "its ranks have sequences of their own (--data-parallel-attention)"
     if why is not None:

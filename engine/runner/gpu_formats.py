@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from msgspec import structs
 
 from cluster.errors import ConfigError
-from engine.contract.spec import EngineSpec
+from engine.contract.spec import DraftSpec, EngineSpec
 from engine.contract.weight_format import WeightFormat, no_fp8_on_cpu
 from kernels.triton.gpu import Gpu, gpu_of
 
@@ -16,6 +17,13 @@ def weights_on(device: torch.device, spec: EngineSpec) -> WeightFormat:
     if device.type == "cpu":
         return weights_on_cpu(spec)
     return weights_on_gpu(gpu_of(device), spec.weights, spec)
+
+
+def draft_weights_on(device: torch.device, spec: EngineSpec, draft: DraftSpec) -> WeightFormat:
+    """See weights_on: of a draft model beside the spec's. On a CPU as they are asked for."""
+    if device.type == "cpu":
+        return draft.weights
+    return weights_on_gpu(gpu_of(device), draft.weights, structs.replace(spec, card=draft.card))
 
 
 def weights_on_cpu(spec: EngineSpec) -> WeightFormat:

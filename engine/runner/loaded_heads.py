@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,10 +17,13 @@ from engine.memory.head_blocks import HeadBlocks
 from engine.memory.kv_pool import KvLayers, KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.model.head_output import HeadOutput
+from engine.model.load_phases import PhaseProgress
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.weights.open_checkpoint import open_checkpoint
-from engine.runner.model_runner import DraftHeads
+from engine.runner.measured_pool import Forwards
+from engine.runner.model_runner import DraftHeads, LeavesStates
 from engine.runner.portion import Portion
+from engine.runner.warm_up import WarmUpLimits, longest_prompts, warm_up
 from kernels.linear import Linear
 
 
@@ -45,6 +49,20 @@ class LoadedHeads:
     head: Head
     room: HeadInBlocks | None
     """In the target's blocks."""
+    states_width: int
+    """Of what it reads of each row of the target's steps."""
+
+    def longest(self, limits: WarmUpLimits, target: Decoder) -> Forwards:
+        """Its longest step, where the target's are tried on a device."""
+        batches = longest_prompts(limits.beside(limits.max_context_tokens))
+        device = target.device
+        states = torch.zeros(max(map(_num_tokens, batches)), self.states_width, device=device)
+
+        def forward(batch: RaggedBatch, pool: KvPool) -> object:
+            hidden = self.head.fused(states[: _num_tokens(batch)])
+            return self.head.forward(batch, hidden, pool)
+
+        return Forwards(forward, self.layout, [batch.to(device) for batch in batches])
 
     def with_pool(self, pool: KvPool, target: Decoder) -> DraftHeads:
         """`pool`: the target's, with that room. Without it a pool of its own has as many blocks."""
@@ -57,6 +75,8 @@ class LoadedHeads:
             runner=HeadRunner(self.head, target, kv),
             share=self.head.num_bytes / target.num_bytes,
             blocks=blocks,
+            states_width=self.states_width,
+            device=target.device,
         )
 
 
@@ -65,10 +85,17 @@ class HeadRunner:
 
     def __init__(self, head: Head, target: Decoder, kv: KvLayers) -> None:
         self._head, self._target, self._kv = head, target, kv
+        self._device = target.device
+        self._is_on_host = self._device.type == "cpu"
+        self._steps: LeavesStates = target
+
+    def follow(self, steps: LeavesStates) -> None:
+        """See HeadsRunner."""
+        self._steps = steps
 
     def states(self) -> torch.Tensor:
         """See HeadsRunner."""
-        return self._target.states()
+        return self._steps.states()
 
     def fused(self, states: torch.Tensor) -> torch.Tensor:
         """See HeadsRunner."""
@@ -76,7 +103,36 @@ class HeadRunner:
 
     def forward(self, batch: RaggedBatch, hidden: torch.Tensor) -> HeadOutput | None:
         """See HeadsRunner."""
-        return self._head.forward(batch, hidden, self._kv)
+        there = batch if self._is_on_host else batch.to(self._device)
+        return self._head.forward(there, hidden, self._kv)
+
+
+def _num_tokens(batch: RaggedBatch) -> int:
+    return len(batch.token_ids)
+
+
+class _FirstSteps:
+    """A ModelRunner of a head's steps over no states, for the warm-up."""
+
+    def __init__(self, heads: DraftHeads) -> None:
+        self._runner, self._width = heads.runner, heads.states_width
+        self._device = heads.device
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner: those are the target's."""
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """See ModelRunner."""
+        states = torch.zeros(_num_tokens(batch), self._width, device=self._device)
+        output = self._runner.forward(batch, self._runner.fused(states))
+        assert output is not None, "its logits were wanted"
+        return output.logits
+
+
+def warm_up_head(heads: DraftHeads, limits: WarmUpLimits, progress: PhaseProgress) -> None:
+    """As warm_up, where kernels are compiled; elsewhere its first step touches the memory."""
+    if limits.compiles:
+        warm_up(_FirstSteps(heads), limits.beside(limits.max_context_tokens), progress)
 
 
 def whole_embedding(target: ModelCard, decoder: Decoder) -> Linear:
@@ -100,8 +156,8 @@ def _whole(target: ModelCard, decoder: Decoder, name: str) -> Linear:
 def check_place(what: str, portion: Portion, device: torch.device) -> None:
     """Raises ConfigError where no head can be beside the model."""
     why = None
-    if device.type != "cpu":
-        why = "its device is a GPU, on which only ngram guesses so far"
+    if device.type != "cpu" and not portion.rank.is_alone:
+        why = "its model is shared by several GPUs, on which only ngram guesses so far"
     elif portion.row_sharing is not RowSharing.ALL:
         why = "its ranks split the rows of a step, and none has the states of all"
     if why is not None:

@@ -21,6 +21,16 @@ Forward = Callable[[RaggedBatch, KvPool], object]
 """As `Decoder.forward`; the batch is on the device."""
 
 
+@dataclass(frozen=True, slots=True)
+class Forwards:
+    """What is tried of one model."""
+
+    forward: Forward
+    layout: KvLayout
+    longest: Sequence[RaggedBatch]
+    """The longest step of every kind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMemory:
     """Of this process, on its device."""
@@ -33,29 +43,24 @@ class MeasuredMemory:
     """Taken past torch while the model was loaded and the step tried: NCCL's, above all."""
 
 
-def measure_memory(
-    forward: Forward,
-    layout: KvLayout,
-    longest: Sequence[RaggedBatch],
-    *,
-    settle: Callable[[], None],
-) -> MeasuredMemory:
-    """Tries the longest step of every kind over a pool of one block, which all its tokens share:
-    workspaces stay, each of its kind. CUDA only.
+def measure_memory(models: Sequence[Forwards], *, settle: Callable[[], None]) -> MeasuredMemory:
+    """Tries the longest step of every kind, of each model over a pool of one block, which all its
+    tokens share: workspaces stay, each of its kind. CUDA only.
 
     Ranks of a group try it together: `settle` ends a wait for one that is lost.
     """
-    device = longest[0].token_ids.device
-    pool = KvPool(layout, 1, device)
+    device = models[0].longest[0].token_ids.device
+    pools = [KvPool(model.layout, 1, device) for model in models]
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     held = torch.cuda.memory_reserved(device)
-    for batch in longest:
-        forward(batch, pool)
+    for model, pool in zip(models, pools, strict=True):
+        for batch in model.longest:
+            model.forward(batch, pool)
     settle()
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_reserved(device)
-    del pool
+    del pools, pool
     torch.cuda.empty_cache()
     return MeasuredMemory(held_bytes=held, step_bytes=peak - held)
 
@@ -68,13 +73,19 @@ def bytes_beside_torch(device: torch.device) -> int:
 
 
 def blocks_that_fit(
-    budget: MemoryBudget, measured: MeasuredMemory, layout: KvLayout, *, max_context_tokens: int
+    budget: MemoryBudget,
+    measured: MeasuredMemory,
+    layout: KvLayout,
+    *,
+    max_context_tokens: int,
+    beside_bytes: int = 0,
 ) -> int:
-    """Never more than planned. Raises ConfigError where not even one sequence of the largest
-    context is left room for, with what would fit."""
+    """Never more than planned. `beside_bytes`: of each block, what is in a pool beside this one's.
+    Raises ConfigError where not even one sequence of the largest context is left room for, with
+    what would fit."""
     room = budget.available_bytes - budget.headroom_bytes - budget.exchange_bytes
     room -= measured.held_bytes + measured.library_bytes + measured.step_bytes
-    num_blocks = max(0, min(budget.num_blocks, room // layout.block_bytes))
+    num_blocks = max(0, min(budget.num_blocks, room // (layout.block_bytes + beside_bytes)))
     fitting_tokens = num_blocks * layout.block_size
     if fitting_tokens < max_context_tokens:
         held_mib, step_mib = measured.held_bytes >> 20, measured.step_bytes >> 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +16,7 @@ from engine.model.decoder import Decoder
 from engine.model.head_output import HeadOutput
 from engine.model.pooled_head import PooledHead
 from engine.model.ragged_batch import RaggedBatch
+from engine.runner.device import at_once
 from engine.runner.draft_shapes import DraftShapes
 from engine.runner.other_ranks import GroupTurn, OtherRanks
 from engine.runner.replica_adapters import ReplicaAdapters
@@ -74,6 +75,15 @@ class LaunchingRunner(ModelRunner, Protocol):
         """
 
 
+@runtime_checkable
+class DrawingRunner(LaunchingRunner, Protocol):
+    """One whose launches may go on from any step's tokens, drawn where its logits are."""
+
+    def draw(self, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> Flight:
+        """Samples what `forward` has returned last, a token for each of the rows, all simple, and
+        returns without waiting: they are sources of the next launch, in their order."""
+
+
 class _Alone:
     """A GroupTurn of a replica in one process."""
 
@@ -101,10 +111,23 @@ class DraftModel:
     max_context_tokens: int
     share: float
     """Bytes of its weights over the target's, as far as these are in this process."""
+    wait: Callable[[], None] = at_once
+    """Until it has computed what it was asked for."""
+
+
+@runtime_checkable
+class LeavesStates(Protocol):
+    """What computes steps that leave something for a head."""
+
+    def states(self) -> torch.Tensor:
+        """See HeadsRunner; the caller's own."""
 
 
 class HeadsRunner(Protocol):
     """Over the target's states: see engine/model/eagle3_head.py. Called between its steps."""
+
+    def follow(self, steps: LeavesStates) -> None:
+        """Once, before the first step: what computes the target's, in place of its decoder."""
 
     def states(self) -> torch.Tensor:
         """Of the target's last step, float32 [num_tokens, width], in the order of its rows."""
@@ -129,6 +152,9 @@ class DraftHeads:
     """Bytes of its weights over the target's, as far as these are in this process."""
     blocks: HeadBlocks | None = None
     """Its part of the target's blocks; None: it has a pool of its own."""
+    states_width: int = 0
+    """Of what it reads of each row."""
+    device: torch.device = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

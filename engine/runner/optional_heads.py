@@ -41,7 +41,8 @@ def sized(
     if not _is_optional(spec):
         heads = heads_size(spec, portion, device)
         drafter = heads if draft is None else draft
-        return heads, ReplicaSize.of(spec, portion, split, device, drafter)
+        size = ReplicaSize.of(spec, portion, split, device, drafter)
+        return None if size.why_no_drafts is not None else heads, size
     try:
         if (why := _why_for_nothing(spec, portion)) is not None:
             raise ConfigError(why)

@@ -23,6 +23,7 @@ from engine.model.decoder import Decoder
 from engine.model.prediction_head import Ends, PredictionHead
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.prediction_weights import read_prediction_layer
+from engine.runner.gpu_formats import weights_on
 from engine.runner.loaded_heads import (
     LoadedHeads,
     check_place,
@@ -64,7 +65,7 @@ class OwnLayerSize:
         return cls(
             target=spec.card,
             dtype=spec.dtype,
-            weights=spec.weights,
+            weights=spec.weights if device.type == "cpu" else weights_on(device, spec),
             layout=KvLayout.of(one_layer, spec.options.block_size_tokens, kv_dtype),
             max_batch_tokens=spec.options.max_batch_tokens,
             room=head_in_blocks(spec),
@@ -102,7 +103,8 @@ class OwnLayerSize:
         )
         config = replace(self._config, max_context_tokens=context_tokens)
         head = PredictionHead(config, weights, decoder.kernels, ends)
-        return LoadedHeads(f"{target.name}'s own layer", self.layout, head, self.room)
+        width = target.config.hidden_size
+        return LoadedHeads(f"{target.name}'s own layer", self.layout, head, self.room, width)
 
     @property
     def _config(self) -> DecoderConfig:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 import torch
@@ -31,14 +32,21 @@ from engine.runner import optional_heads
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
 from engine.runner.draft_heads import states_left
-from engine.runner.draft_model import DraftSize
+from engine.runner.draft_model import DraftSize, LoadedDraft
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
-from engine.runner.measured_pool import blocks_that_fit, bytes_beside_torch, measure_memory
+from engine.runner.loaded_heads import LoadedHeads, warm_up_head
+from engine.runner.measured_pool import (
+    Forwards,
+    blocks_that_fit,
+    bytes_beside_torch,
+    measure_memory,
+)
 from engine.runner.model_runner import (
     DecoderRunner,
     DraftHeads,
     DraftModel,
+    LeavesStates,
     ModelRunner,
     PartRunner,
     Replica,
@@ -124,10 +132,9 @@ def load_part(
         adapters=room_for_adapters(spec.options, size.split),
         states_of=states_left(spec, heads),
     )
-    loaded_draft = None
-    if draft is not None:
+    loaded_draft, loaded_heads = None, None
+    if draft is not None and size.why_no_drafts is None:
         loaded_draft = draft.load(device, phases, context_tokens=size.context_tokens)
-    loaded_heads = None
     if heads is not None:
         phases("load head", 0.0)
         context_tokens = size.context_tokens
@@ -135,7 +142,9 @@ def load_part(
     portion.await_others()
     size = _agreed(size, portion.agreed)
     phases("allocate KV pool", 0.0)
-    num_blocks = portion.agreed(_num_blocks(decoder, budget, size, beside_torch), size.device)
+    beside = loaded_heads if loaded_draft is None else loaded_draft
+    fitting = _num_blocks(decoder, budget, size, beside_torch, beside)
+    num_blocks = portion.agreed(fitting, size.device)
     pool = KvPool(size.layout, num_blocks + size.pads_rows, size.device)
     return LoadedPart(
         decoder=decoder,
@@ -143,7 +152,7 @@ def load_part(
         num_blocks=num_blocks,
         weights=weights,
         size=size,
-        draft=None if loaded_draft is None else loaded_draft.with_pool(num_blocks, decoder),
+        draft=_drafting(loaded_draft, decoder, num_blocks, size=size, progress=phases),
         heads=None if loaded_heads is None else loaded_heads.with_pool(pool, decoder),
     )
 
@@ -155,7 +164,12 @@ def finish_replica(
     size, num_blocks = part.size, part.num_blocks
     warm_up(runner, size.warm_up_limits(_scratch_blocks(part)), phases)
     if part.draft is not None:
-        warm_up(part.draft.runner, size.warm_up_limits([num_blocks - 1]).plain, phases)
+        limits = size.warm_up_limits([num_blocks - 1]).beside(part.draft.max_context_tokens)
+        warm_up(part.draft.runner, limits, phases)
+    if part.heads is not None:
+        if isinstance(runner, LeavesStates):
+            part.heads.runner.follow(runner)
+        warm_up_head(part.heads, size.warm_up_limits([num_blocks - 1]), phases)
     return Replica(
         runner=runner,
         loaded=_loaded(part),
@@ -211,36 +225,75 @@ def _loaded(part: LoadedPart) -> Loaded:
 
 
 def _num_blocks(
-    decoder: Decoder, budget: MemoryBudget, size: ReplicaSize, beside_torch: int
+    decoder: Decoder,
+    budget: MemoryBudget,
+    size: ReplicaSize,
+    beside_torch: int,
+    beside: LoadedDraft | LoadedHeads | None,
 ) -> int:
     """As planned; on a GPU, as many of these as there is room for now. `beside_torch`: bytes, when
     the plan was made."""
     if size.device.type != "cuda":
         return budget.num_blocks
-    longest = [batch.to(size.device) for batch in longest_prompts(size.warm_up_limits([0]))]
-    measured = measure_memory(decoder.forward, size.layout, longest, settle=size.portion.settle)
+    limits = size.warm_up_limits([0])
+    longest = [batch.to(size.device) for batch in longest_prompts(limits)]
+    models = [Forwards(decoder.forward, size.layout, longest)]
+    if beside is not None:
+        models.append(beside.longest(limits, decoder))
+    measured = measure_memory(models, settle=size.portion.settle)
     if size.has_gpu_in_group:
         taken = bytes_beside_torch(size.device) - beside_torch
         measured = replace(measured, library_bytes=max(0, taken))
-    return blocks_that_fit(budget, measured, size.layout, max_context_tokens=size.context_tokens)
+    return blocks_that_fit(
+        budget,
+        measured,
+        size.layout,
+        max_context_tokens=size.context_tokens,
+        beside_bytes=size.beside.block_bytes,
+    )
 
 
 def runner_of(part: LoadedPart, progress: PhaseProgress) -> PartRunner:
     """On CUDA decode steps are replayed, within the limits: then all ranks of a group call this at
     once, and capture side by side. Raises RankLost where one of them does not."""
-    size, portion = part.size, part.size.portion
-    if not size.is_replayed:
-        if size.device.type == "cuda":
-            _LOG.info("decode steps are computed kernel by kernel", why=size.why_not_replayed)
-        return DecoderRunner(part.decoder, part.pool)
-    return CudaRunner(
-        part.decoder,
-        part.pool,
-        limits=GraphLimits(
-            max_num_seqs=size.max_num_seqs,
-            max_context_tokens=size.context_tokens,
-            drafts=size.draft_shapes,
-        ),
-        backend=CudaGraphs(size.device, None if portion.rank.is_alone else portion.settle),
-        progress=progress,
+    size = part.size
+    if size.device.type == "cuda" and not size.is_replayed:
+        _LOG.info("decode steps are computed kernel by kernel", why=size.why_not_replayed)
+    limits = GraphLimits(
+        max_num_seqs=size.max_num_seqs,
+        max_context_tokens=size.context_tokens,
+        drafts=size.draft_shapes,
+        states_width=0 if part.heads is None else part.heads.states_width,
     )
+    return _runner_over(part.decoder, part.pool, size, limits=limits, progress=progress)
+
+
+def _drafting(
+    draft: LoadedDraft | None,
+    target: Decoder,
+    num_blocks: int,
+    *,
+    size: ReplicaSize,
+    progress: PhaseProgress,
+) -> DraftModel | None:
+    """With its pool, and what computes it: decode steps as the target's."""
+    if draft is None:
+        return None
+    limits = GraphLimits(max_num_seqs=size.max_num_seqs, max_context_tokens=draft.context_tokens)
+    runner_over = partial(_runner_over, size=size, limits=limits, progress=progress)
+    return draft.with_pool(num_blocks, target, pads_rows=size.pads_rows, runner_over=runner_over)
+
+
+def _runner_over(
+    decoder: Decoder,
+    pool: KvPool,
+    size: ReplicaSize,
+    *,
+    limits: GraphLimits,
+    progress: PhaseProgress,
+) -> PartRunner:
+    if not size.is_replayed:
+        return DecoderRunner(decoder, pool)
+    settle = None if size.portion.rank.is_alone else size.portion.settle
+    backend = CudaGraphs(size.device, settle)
+    return CudaRunner(decoder, pool, limits=limits, backend=backend, progress=progress)

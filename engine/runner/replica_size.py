@@ -47,7 +47,7 @@ class ReplicaSize:
     why_not_replayed: str | None
     """See replayed_steps.py."""
     looks_up: bool = False
-    """Prompt lookup was asked for by name, and answers are given here."""
+    """Guesses were asked for by name, and answers are given here."""
     why_no_drafts: str | None = None
     """Of recorded steps, what was asked for and has no room on this GPU; None: there is, or nothing
     was asked for."""
@@ -82,12 +82,15 @@ class ReplicaSize:
         head = head_in_blocks(spec)
         if head is not None and portion.rank.index == 0:
             layout = layout.deeper(head.layers_at(layout.shape.num_kv_heads))
-        beside = BesideNeeds() if drafter is None else drafter.needs
-        block_bytes = layout.block_bytes + beside.block_bytes
         why_not = why_not_replayed(options, split)
         looks_up = (
             options.speculation_wish.look_up is LookUp.ALWAYS and spec.role is not Role.PREFILL
         )
+        why_no_drafts = None
+        if looks_up and makes_text and why_not is None:
+            why_no_drafts = why_no_room(split, dtype, layout.dtype, device)
+        beside = drafter.needs if drafter is not None and why_no_drafts is None else BesideNeeds()
+        block_bytes = layout.block_bytes + beside.block_bytes
         return cls(
             portion=portion,
             split=split,
@@ -99,9 +102,7 @@ class ReplicaSize:
             max_batch_tokens=options.max_batch_tokens,
             why_not_replayed=why_not if makes_text else "this model decodes nothing",
             looks_up=looks_up,
-            why_no_drafts=why_no_room(split, dtype, layout.dtype, device)
-            if looks_up and makes_text and why_not is None
-            else None,
+            why_no_drafts=why_no_drafts,
             num_workspaces=1 + (pooling is not None and makes_text),
             has_adapters=options.adapters is not None,
             beside=beside,

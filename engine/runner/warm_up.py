@@ -46,10 +46,16 @@ class WarmUpLimits:
     is_pooled: bool = False
     """Prompts may be, beside those that are answered with text."""
 
-    @property
-    def plain(self) -> WarmUpLimits:
-        """Of a model beside the one that is served: neither of the two is its."""
-        return replace(self, has_adapters=False, is_pooled=False)
+    def beside(self, max_context_tokens: int) -> WarmUpLimits:
+        """Of a model beside the one that is served, which reads so much of a text: none of what the
+        last three are about is its."""
+        return replace(
+            self,
+            max_context_tokens=max_context_tokens,
+            max_drawn_rows=0,
+            has_adapters=False,
+            is_pooled=False,
+        )
 
 
 def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: PhaseProgress) -> None:

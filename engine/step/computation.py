@@ -64,7 +64,7 @@ class Computation:
         self._verification = verification
         self._writer = writer
         self._pooled = pooled
-        self._states_reader = states_reader
+        self.states_reader = states_reader
         self._scores = PromptScores(table, writer)
         self._health = StepHealth()
 
@@ -132,7 +132,7 @@ class Computation:
         late = self._masking.take(work.spans) if self._table.num_constrained else _NOBODY
         completed = [span.sequence for span in work.spans if span.completes]
         waiting = self._table.of([s for s in completed if s not in late] if late else completed)
-        reader = None if work.is_pooled else self._states_reader
+        reader = None if work.is_pooled else self.states_reader
         seen = [] if reader is None else seen_rows(work.spans)
         try:
             if work.num_drafted:

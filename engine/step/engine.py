@@ -237,6 +237,7 @@ class Engine:
             placement=self.placement,
             table=self.table,
             token_choice=self._token_choice,
+            states_reader=self._computation.states_reader,
         )
         return Launches(ahead, self._planner, self._computation, self.table)
 

@@ -4,7 +4,8 @@
     device                   | step 1                  | step 2                  | step 3
 
 A step with drafts is neither launched so nor run ahead of: its guesses follow from the last tokens.
-Where the next step would have some, the one in flight lands first (StepPlanner.plan_after).
+Where the next step would have some, or a draft model would read for later ones, the one in flight
+lands first (StepPlanner.plan_after).
 
 Between two calls of the engine's `step`, at most one launched step is unread: the one in flight.
 Its tokens are known to the device only, which feeds them to the next step. A sequence that turns
@@ -16,10 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from engine.memory.lease import BlockLease
 from engine.runner.model_runner import Flight, LaunchingRunner
 from engine.sampling.logits import SamplingRow
 from engine.step.batch.builder import BatchBuilder
+from engine.step.drafters.drafter import SeenRows, StatesReader
 from engine.step.placement import Placement
 from engine.step.planning.plan import SequenceKey, StepPlan
 from engine.step.requests.sequence import Sequence
@@ -54,6 +58,9 @@ class LaunchedStep:
     row_of: dict[Sequence, int]
     """In the order of the rows."""
     leases: frozenset[BlockLease]
+    seen: list[SeenRows] = field(default_factory=list)
+    states: torch.Tensor | None = None
+    """What it leaves of those rows; None: nobody reads it."""
 
     @property
     def alive(self) -> list[Sequence]:
@@ -73,7 +80,10 @@ class RunAhead:
         placement: Placement,
         table: RequestTable,
         token_choice: TokenChoice,
+        states_reader: StatesReader | None = None,
     ) -> None:
+        """`states_reader`: None: nobody reads what steps leave."""
+        self._states_reader = states_reader
         self._runner = runner
         self._planner = planner
         self._batches = batches
@@ -105,10 +115,12 @@ class RunAhead:
         and no block; what a plan changes all the same, step_planner.py says.
 
         Whatever is more than decodes has to wait: prompts, preemption, blocks to be copied; and
-        drafts, which are made of the tokens in flight.
+        drafts, which are made of the tokens in flight, or what a draft model reads for later ones.
         """
         plan = self._planner.plan_after(self._unread[-1].row_of)
         if plan.preempted or plan.chunks or plan.draft_lengths or not plan.decodes:
+            return None
+        if self._planner.is_behind:
             return None
         step = self.step_of(self._decodes(plan))
         if step is None or self._must_copy(step):
@@ -119,7 +131,11 @@ class RunAhead:
         """From now on the step is in flight. Its sequences' blocks reach up to its tokens."""
         batch = self._batches.build_ahead(step.sequences, step.num_ahead)
         flight = self._runner.launch(batch, step.rows, step.sources)
+        reader = self._states_reader
+        states = None if reader is None else reader.left()
         launched = LaunchedStep(
+            seen=[] if states is None else _seen(step),
+            states=states,
             flight=flight,
             row_of={sequence: row for row, sequence in enumerate(step.sequences)},
             leases=frozenset(sequence.blocks for sequence in step.sequences),
@@ -143,7 +159,10 @@ class RunAhead:
             self._note_leases()
         for sequence in launched.alive:
             self._placement.record(sequence, sequence.num_computed + 1)
-        return self._token_choice.give(list(launched.row_of), token_ids)
+        num_given = self._token_choice.give(list(launched.row_of), token_ids)
+        if launched.states is not None and self._states_reader is not None:
+            self._states_reader.saw(launched.seen, launched.states)
+        return num_given
 
     def _row(self, row: int, known: tuple[Sequence, int | None]) -> SamplingRow:
         sequence, source = known
@@ -163,3 +182,9 @@ class RunAhead:
         """The table lets nobody have the blocks that steps in flight write to."""
         leases = (launched.leases for launched in self._unread)
         self._table.computing = frozenset().union(*leases)
+
+
+def _seen(step: DecodeStep) -> list[SeenRows]:
+    """A row of each, of the token behind those that are computed or on their way."""
+    pairs = enumerate(zip(step.sequences, step.num_ahead, strict=True))
+    return [SeenRows(one, row, one.num_computed + ahead) for row, (one, ahead) in pairs]

@@ -137,6 +137,11 @@ class Speculation:
                 one.note(verified, added_ms, plain_ms)
 
     @property
+    def is_behind(self) -> bool:
+        """The step that is planned would read for later drafts, once all tokens are known."""
+        return any(one.drafter.is_behind for one in self._asked)
+
+    @property
     def out(self) -> list[DrafterKind]:
         """Drafters that have failed too often."""
         return [drafter.kind for drafter in self._drafters if drafter.is_out]
@@ -198,7 +203,7 @@ def why_none(replica: Replica, wish: SpeculationWish) -> str | None:
     if replica.kv.device.type != "cpu":
         return (
             "the GPU's kernels give a row other bits in another batch; --speculation ngram guesses "
-            "all the same"
+            "all the same, and so do heads and a smaller model where they are named"
         )
     if not replica.loaded.has_alike_rows:
         return f"its rows differ by batch ({replica.loaded.kernels})"

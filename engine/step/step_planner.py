@@ -119,6 +119,11 @@ class StepPlanner:
             views.append(view)
         return self._schedule(views, budgets)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the step that was planned last would also read for later drafts."""
+        return self._speculation is not None and self._speculation.is_behind
+
     def carry_out(self, plan: StepPlan) -> StepWork:
         """Preempts, makes room, admits; returns what is to be computed, decodes first, and which
         drafts are wanted before."""

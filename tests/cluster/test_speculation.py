@@ -19,7 +19,7 @@ def test_options_say_what_each_word_asks_for() -> None:
         "auto": LookUp.WHERE_EXACT,
         "off": LookUp.NEVER,
         "ngram": LookUp.ALWAYS,
-        "heads": LookUp.WHERE_EXACT,
+        "heads": LookUp.ALWAYS,
     }
     assert [word for word in SPECULATION_WORDS if wish(word).is_by_name] == ["ngram", "heads"]
     assert all(wish(word).source is None for word in SPECULATION_WORDS)
@@ -45,5 +45,6 @@ def test_the_models_own_layer_is_asked_for_by_name_or_where_there_is_one(
 def test_all_other_texts_name_a_checkpoint_and_none_is_no_text() -> None:
     assert wish("org/smaller").source == "org/smaller"
     assert wish("org/smaller").is_by_name
+    assert wish("org/smaller").look_up is LookUp.ALWAYS
     with pytest.raises(ConfigError, match="speculation is empty"):
         wish("")

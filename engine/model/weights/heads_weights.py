@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 
@@ -41,6 +42,14 @@ class HeadsWeights:
     embedding: torch.Tensor | None  # [vocab, hidden]; None: the target's
     token_ids: torch.Tensor | None
     """int64 [draft_vocab]: the target's, of what may be guessed; None: all of them, in order."""
+
+    def to(self, device: torch.device) -> HeadsWeights:
+        """These on that device: the same where they are there."""
+        there: dict[str, Any] = {}
+        for name in (field.name for field in fields(self)):
+            tensor: torch.Tensor | None = getattr(self, name)
+            there[name] = None if tensor is None else tensor.to(device)
+        return replace(self, **there)
 
 
 def read_heads(card: HeadsCard, dtype: torch.dtype, *, target_width: int) -> HeadsWeights:

@@ -74,6 +74,20 @@ def guessing(
     )
 
 
+class Rounds:
+    """Those of a draft after the first, whose sequences have read these rows."""
+
+    def __init__(self, rows: Sequence[ReadRow], block_size: int) -> None:
+        self._block_size = block_size
+        self._tables = block_tables(rows)
+        self._places = np.array([row.end for row in rows], dtype=np.int64)  # [num_seqs]
+
+    def batch(self, token_ids: Sequence[int], going: list[int], num_guessed: int) -> RaggedBatch:
+        """The last guess of each of `going`, by its row, behind which it is the `num_guessed`th."""
+        places, tables = self._places[going] + num_guessed - 1, self._tables[going]
+        return guessing(token_ids, places, tables, self._block_size)
+
+
 def block_tables(rows: Sequence[ReadRow]) -> npt.NDArray[np.int32]:
     """int32 [num_seqs, most blocks of a row], filled up with zeros."""
     tables = np.zeros((len(rows), max(len(row.block_ids) for row in rows)), dtype=np.int32)

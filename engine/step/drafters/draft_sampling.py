@@ -53,13 +53,24 @@ class Making:
             made.masks, made.num_forced = outlook.masks_at(known), len(outlook.forced_at(known))
         return made
 
+    def take(self, token_id: int | None) -> None:
+        """The next guess; None: no token could be drawn. No effect where it is over."""
+        if self.is_over:
+            return
+        if token_id is not None:
+            self.guesses.append(token_id)
+        self.is_over = token_id is None or len(self.guesses) == self.num_tokens
+
     def draft(self, drafter: DrafterKind) -> Draft:
         """What was guessed, which may be nothing; chances were told before."""
         num_forced = min(self.num_forced, len(self.guesses))
         return Draft(self.guesses, [], drafter, num_forced=num_forced)
 
-    def row(self, logit_row: int) -> SamplingRow:
-        """Of the next guess, as if the ones before it were known."""
+    def row(self, logit_row: int, *, num_unread: int = 0) -> SamplingRow:
+        """Of the next guess, as if the ones before it were known; or of the one behind `num_unread`
+        that are drawn, but not read, where nothing depends on what they are."""
+        if num_unread:
+            return self.sequence.row(self.params, logit_row, num_unread=num_unread)
         place = len(self.guesses)
         allowed = self.masks[place] if place < len(self.masks) else None
         ahead = tuple(self.guesses)
@@ -80,9 +91,7 @@ class GuessSampler:
         rows = [making.row(i) for i, making in enumerate(makings)]
         drawn = self._sampler.sample(self._fitted(logits), rows)
         for making, token in zip(makings, drawn, strict=True):
-            if token is not None:
-                making.guesses.append(token.token_id)
-            making.is_over = token is None or len(making.guesses) == making.num_tokens
+            making.take(None if token is None else token.token_id)
 
     def _fitted(self, logits: torch.Tensor) -> torch.Tensor:
         missing = self._vocab_size - logits.shape[-1]

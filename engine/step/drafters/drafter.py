@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
+import torch
 
 from engine.contract.draft_numbers import DrafterKind
 from engine.step.batch.step_work import Wanted
@@ -71,8 +72,13 @@ class SeenRows:
 class StatesReader(Protocol):
     """What reads the states that the target's steps leave."""
 
-    def saw(self, rows: Ordered[SeenRows]) -> None:
-        """Of the step that was computed last, once its tokens are given. Never raises."""
+    def left(self) -> torch.Tensor | None:
+        """Of a step that was just launched: what it leaves, to be read when its tokens are given;
+        None: nobody reads now."""
+
+    def saw(self, rows: Ordered[SeenRows], states: torch.Tensor | None = None) -> None:
+        """Of the step that was computed last, once its tokens are given, or of one whose states are
+        these. Never raises."""
 
 
 class Drafter(Protocol):
@@ -90,6 +96,10 @@ class Drafter(Protocol):
     @property
     def states_reader(self) -> StatesReader | None:
         """What of it reads the states that the target's steps leave; None: nothing does."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Of the sequences asked for since `begin`, some would be read by `settle`."""
 
     def begin(self, cost: StepCost, num_decodes: int, least: float) -> None:
         """A step of so many decodes is planned: what was guessed before is forgotten. Rows with a

@@ -40,6 +40,7 @@ class HeadsDrafter:
 
     kind = DrafterKind.HEADS
     has_price = True
+    is_behind = False
 
     def __init__(
         self, heads: DraftHeads, replica: Replica, *, block_size: int, clock: Clock
@@ -102,14 +103,22 @@ class HeadsDrafter:
         """See Drafter."""
         return self._care.take_time()
 
-    def saw(self, rows: Ordered[SeenRows]) -> None:
+    def left(self) -> torch.Tensor | None:
         """See StatesReader."""
-        if not self._care.is_resting and not self._care.is_out:
-            self._care.read(lambda: self._read(rows))
+        return None if self._is_idle else self._heads.runner.states()
 
-    def _read(self, rows: Ordered[SeenRows]) -> int:
+    def saw(self, rows: Ordered[SeenRows], states: torch.Tensor | None = None) -> None:
+        """See StatesReader."""
+        if not self._is_idle:
+            self._care.read(lambda: self._read(rows, states))
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._care.is_resting or self._care.is_out
+
+    def _read(self, rows: Ordered[SeenRows], states: torch.Tensor | None) -> int:
         """Of the target's steps alone: nothing is read of texts that came without."""
-        if due := self._reader.take(rows):
+        if due := self._reader.take(rows, states):
             self._reader.read(due)
         return 0
 

@@ -30,7 +30,7 @@ class LookupDrafter:
 
     kind = DrafterKind.NGRAM
     has_price = False
-    is_out = False
+    is_out = is_behind = False
     states_reader = None
 
     def __init__(self, make: MakeGuesser, turns: TextTurns | None = None) -> None:

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
 
-import numpy as np
+import torch
 
 from cluster.deadline import Clock
 from engine.contract.draft_numbers import DrafterKind
-from engine.runner.model_runner import DraftModel, Replica
+from engine.runner.model_runner import DraftModel, DrawingRunner, Replica
 from engine.step.batch.step_work import Wanted
-from engine.step.drafters.draft_rows import ReadRow, block_tables, guessing, reading
+from engine.step.drafters.draft_rows import ReadRow, Rounds, reading
 from engine.step.drafters.draft_sampling import GuessSampler, Making
 from engine.step.drafters.drafter import NOTHING, DraftProspect, DraftTime
 from engine.step.drafters.guess_care import GuessCare
+from engine.step.drafters.launched_guesses import guess_by_launches
 from engine.step.drafting.draft import Draft
 from engine.step.drafting.draft_kv import DraftKv
 from engine.step.drafting.kept_rates import OwnKeptRates
@@ -59,6 +60,9 @@ class ModelDrafter:
         clock: Clock,
     ) -> None:
         self._model = model
+        runner, fits = model.runner, model.vocab_size <= replica.vocab_size
+        self._drawing = runner if isinstance(runner, DrawingRunner) and fits else None
+        """Draws where its logits are; tokens that the target does not have the host leaves out."""
         self._sampler = GuessSampler(replica.eos_token_ids, replica.vocab_size)
         self._block_size, self._max_batch_tokens = block_size, max_batch_tokens
         self._kv = SharedDraftKv(block_size)
@@ -84,6 +88,11 @@ class ModelDrafter:
         self._care.begin(cost, num_decodes, least)
         self._num_decodes, self._lag_tokens = num_decodes, 0
         self._behind.clear()
+
+    @property
+    def is_behind(self) -> bool:
+        """See Drafter."""
+        return bool(self._behind)
 
     def rest(self) -> None:
         """See Drafter."""
@@ -169,21 +178,27 @@ class ModelDrafter:
         logits = self._model.runner.forward(reading(rows, self._block_size, wants_logits=True))
         for row, making in zip(rows, makings, strict=True):
             self._note_read(making.sequence, row)
-        tables, num_rounds = block_tables(rows), 1
-        places = np.array([row.end for row in rows], dtype=np.int64)  # [num_seqs]
-        num_rows = sum(len(row.token_ids) for row in rows)
-        self._sampler.guess(logits, makings)
-        while going := [i for i, making in enumerate(makings) if not making.is_over]:
-            tokens = self._clamped([makings[i].guesses[-1] for i in going])
-            batch = guessing(
-                tokens, places[going] + num_rounds - 1, tables[going], self._block_size
-            )
-            logits = self._model.runner.forward(batch)
-            self._sampler.guess(logits, [makings[i] for i in going])
-            num_rounds, num_rows = num_rounds + 1, num_rows + len(going)
+        num_rows, rounds = sum(len(row.token_ids) for row in rows), Rounds(rows, self._block_size)
+        if self._drawing is not None and all(making.row(0).is_simple for making in makings):
+            num_rounds, more = guess_by_launches(self._drawing, logits, makings, rounds)
+        else:
+            num_rounds, more = self._guess_by_turns(logits, makings, rounds)
         for making in makings:
             assert making.sequence.draft_kv is not None, "prospect was asked for"
             making.sequence.draft_kv.guessed(making.guesses)
+        return num_rounds, num_rows + more
+
+    def _guess_by_turns(
+        self, logits: torch.Tensor, makings: list[Making], rounds: Rounds
+    ) -> tuple[int, int]:
+        """See guess_by_launches: each round waits for the tokens of the one before."""
+        num_rounds, num_rows = 1, 0
+        self._sampler.guess(logits, makings)
+        while going := [i for i, making in enumerate(makings) if not making.is_over]:
+            tokens = self._clamped([makings[i].guesses[-1] for i in going])
+            logits = self._model.runner.forward(rounds.batch(tokens, going, num_rounds))
+            self._sampler.guess(logits, [makings[i] for i in going])
+            num_rounds, num_rows = num_rounds + 1, num_rows + len(going)
         return num_rounds, num_rows
 
     def _begin(self, making: Making) -> ReadRow:
@@ -214,6 +229,7 @@ class ModelDrafter:
         if not rows:
             return 0
         self._model.runner.forward(reading(rows, self._block_size, wants_logits=False))
+        self._model.wait()  # what it takes is measured
         for sequence, row in zip(sequences, rows, strict=True):
             self._note_read(sequence, row)
         return sum(len(row.token_ids) for row in rows)

@@ -7,6 +7,7 @@ import torch
 
 from cluster.kv_shape import KvShape
 from engine.contract.head_in_blocks import HeadInBlocks
+from engine.memory import head_blocks
 from engine.memory.head_blocks import HeadBlocks
 from engine.memory.kv_pool import KvLayout, KvPool
 
@@ -18,6 +19,13 @@ def made(dtype: torch.dtype) -> tuple[KvPool, HeadBlocks]:
     shape = KvShape(num_layers=2 + ROOM.num_layers, num_planes=2, num_kv_heads=1, head_dim=4)
     pool = KvPool(KvLayout(shape=shape, block_size=8, dtype=dtype), 4, "cpu")
     return pool, HeadBlocks(pool, ROOM)
+
+
+@pytest.fixture(params=["host", "device"], autouse=True)
+def marks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where marks are, of a device's as well: tensors on the CPU here."""
+    if request.param == "device":
+        monkeypatch.setattr(head_blocks, "_HostMarks", head_blocks.DeviceMarks)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8])

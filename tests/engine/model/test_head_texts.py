@@ -17,11 +17,14 @@ from cluster.models.card import ModelCard
 from cluster.models.heads.card import HeadsCard
 from cluster.sharding import Rank, RowSharing
 from engine.contract.spec import EngineSpec, HeadsSpec
+from engine.model.load_phases import PhaseTimer, silent
 from engine.offline.queue import generate
+from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.draft_heads import heads_size
+from engine.runner.draft_shapes import DraftShapes
 from engine.runner.model_runner import Replica
 from engine.runner.portion import WHOLE_REPLICA, Portion
-from engine.runner.replica import load_replica
+from engine.runner.replica import finish_replica, load_part, load_replica
 from engine.step.engine import Engine
 from tests.engine.model.test_draft_model_texts import (
     LAYERS,
@@ -44,7 +47,9 @@ from tests.engine.model.tiny_eagle import (
 )
 from tests.engine.model.tiny_llama import random_model, saved_card, tiny_config
 from tests.engine.runner.ranks.groups import running
+from tests.engine.runner.rerun_graphs import RerunGraphs
 from tests.engine.step.guessing import TickingClock
+from tests.engine.step.head_guessing import drafter_of
 from tests.kernels.kernel_sets import cpu_set
 
 
@@ -157,6 +162,35 @@ def test_the_first_of_two_ranks_has_the_head(heads: Heads) -> None:
     assert num_tried(found) > num_kept(found) > 0
 
 
+def test_texts_are_those_without_where_steps_are_replayed_and_run_ahead(heads: Heads) -> None:
+    """As on a GPU, with graphs that run their work again."""
+    asked = [request(f"{i}", prompt, i, max_tokens=30) for i, prompt in enumerate(PROMPTS)]
+    plain, _ = engine_of(spec(heads, None))
+    expected = generate(plain, asked)
+    given = spec(heads, heads.good, max_num_seqs=4)
+    part = load_part(given, silent)
+    part = replace(part, num_blocks=part.num_blocks - 1)  # the last one is for padding
+    assert part.heads is not None
+    context = part.size.context_tokens
+    shapes = DraftShapes(max_num_seqs=4, max_batch_tokens=64, max_context_tokens=context)
+    limits = GraphLimits(
+        max_num_seqs=4,
+        max_context_tokens=context,
+        drafts=shapes,
+        states_width=part.heads.states_width,
+    )
+    graphs = RerunGraphs()
+    runner = CudaRunner(part.decoder, part.pool, limits=limits, backend=graphs, progress=silent)
+    replica = finish_replica(given, part, runner, PhaseTimer(silent))
+    engine = eager_engine(replace(replica, draft_shapes=shapes), given)
+    found = generate(engine, asked)
+    assert [done.token_ids() for done in found] == [done.token_ids() for done in expected]
+    assert num_tried(found) > num_kept(found) > 20
+    assert drafter_of(engine)._care._num_failures == 0
+    assert graphs.num_replayed > 8
+    assert engine.check_invariants() == []
+
+
 def test_memory_is_planned_for_the_head(heads: Heads) -> None:
     _, plain = engine_of(spec(heads, None))
     drafting = load_replica(spec(heads, heads.good), lambda phase, fraction: None)
@@ -171,8 +205,25 @@ def test_a_head_is_refused_where_rows_are_not_alike(heads: Heads) -> None:
     portion = Portion(rank=Rank(0, 2), row_sharing=RowSharing.OWN)
     with pytest.raises(ConfigError, match="its ranks split the rows of a step"):
         heads_size(given, portion, torch.device("cpu"))
-    with pytest.raises(ConfigError, match="its device is a GPU"):
-        heads_size(spec(heads, heads.good), WHOLE_REPLICA, torch.device("cuda"))
+    with pytest.raises(ConfigError, match="shared by several GPUs"):
+        heads_size(spec(heads, heads.good), Portion(rank=Rank(0, 2)), torch.device("cuda"))
+    assert heads_size(spec(heads, heads.good), WHOLE_REPLICA, torch.device("cuda")) is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("cuda_graphs", [True, False])
+def test_a_gpu_drafts_by_a_head_that_is_named(heads: Heads, cuda_graphs: bool) -> None:
+    """Never run yet."""
+    given = spec(heads, heads.good, device="cuda", cuda_graphs=cuda_graphs)
+    engine, replica = engine_of(given)
+    assert replica.heads is not None
+    asked = [request(f"{i}", prompt, i, max_tokens=40) for i, prompt in enumerate(PROMPTS)]
+    found = generate(engine, asked)
+    assert [len(done.token_ids()) for done in found] == [40] * len(asked)
+    assert num_tried(found) > num_kept(found) > 0
+    assert drafter_of(engine)._care._num_failures == 0
 
 
 @pytest.mark.parametrize(

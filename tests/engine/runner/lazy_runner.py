@@ -22,7 +22,8 @@ class LazyFlight:
 
     runner: LazyRunner
     number: int
-    batch: RaggedBatch
+    batch: RaggedBatch | None
+    """None: it computes nothing, and draws from logits that are there."""
     draws: Draws
     sources: list[int | None]
     before: LazyFlight | None
@@ -98,6 +99,7 @@ class LazyRunner:
             self._run(self._pending.pop(0))
 
     def _run(self, flight: LazyFlight) -> None:
+        assert flight.batch is not None
         token_ids = flight.batch.token_ids
         for row, source in enumerate(flight.sources):
             if source is not None:

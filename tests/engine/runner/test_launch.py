@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -138,6 +139,30 @@ def test_rows_leave_and_others_come_without_the_host_knowing_any_token(device: s
     assert second.tokens() == [following(following(5)), following(99), following(following(3))]
     inputs = [following(99), following(following(5)), 8, following(following(3))]
     assert third.tokens() == [following(token_id) for token_id in inputs]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0}])
+def test_launches_go_on_from_what_is_drawn_of_any_step_without_waiting(
+    device: str, sampling: dict[str, Any]
+) -> None:
+    """As a draft model's: some tokens of each are read, then one round follows the other."""
+    runner, rows = chain_runner(device), rows_of(**sampling)[:3]
+    known = [[3, 50, 7], [120], [64, 5]]
+    prompts = ragged_batch([(own, 0, [block]) for block, own in enumerate(known)])
+    prompts = replace(prompts, logit_rows=prompts.query_starts[1:].long() - 1)
+    runner.launch(step_at(0, [1, 2, 3]), rows, [None] * 3).tokens()  # compiles
+    logits = runner.forward(prompts)
+    runner.draw(logits, rows).tokens()  # compiles
+    with no_waiting(device):
+        flights = [runner.draw(logits, rows)]
+        for place in range(3, 7):
+            batch = step_at(place, [0] * 3)
+            flights.append(runner.launch(batch, rows, range(3)))
+    tokens = [own[-1] for own in known]
+    for flight in flights:
+        tokens = [following(token_id) for token_id in tokens]
+        assert flight.tokens() == tokens
 
 
 @pytest.mark.parametrize("device", DEVICES)

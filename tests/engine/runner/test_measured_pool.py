@@ -11,6 +11,7 @@ from engine.memory.kv_pool import KvLayout, KvPool
 from engine.memory.memory_request import MemoryBudget
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.measured_pool import (
+    Forwards,
     MeasuredMemory,
     blocks_that_fit,
     bytes_beside_torch,
@@ -61,6 +62,12 @@ def test_what_libraries_have_taken_makes_the_pool_smaller_and_is_told() -> None:
         blocks_that_fit(plan, nccl, LAYOUT, max_context_tokens=96 * 16)
 
 
+def test_a_draft_model_has_its_part_of_every_block() -> None:
+    plan = budget(num_blocks=80, available_blocks=100)
+    room = {"max_context_tokens": 64, "beside_bytes": LAYOUT.block_bytes // 2}
+    assert blocks_that_fit(plan, measured(30, 20), LAYOUT, **room) == 30  # of 45 without
+
+
 def test_too_little_room_is_told_with_what_would_fit() -> None:
     plan = budget(num_blocks=40, available_blocks=100)
     with pytest.raises(ConfigError, match=r"room for 80 tokens; max_context_tokens is 96"):
@@ -81,10 +88,11 @@ def test_ranks_wait_for_the_longest_step_together_before_the_device_is_waited_fo
         calls.append(f"forward over {pool.num_blocks} block")
 
     longest = ragged_batch([([1, 2, 3], 0, [0])])
-    found = measure_memory(forward, LAYOUT, [longest] * 2, settle=lambda: calls.append("settle"))
+    models = [Forwards(forward, LAYOUT, [longest] * 2), Forwards(forward, LAYOUT, [longest])]
+    found = measure_memory(models, settle=lambda: calls.append("settle"))
     assert found == MeasuredMemory(held_bytes=300, step_bytes=120)
     at = calls.index("forward over 1 block")
-    assert calls[at + 1 : at + 4] == ["forward over 1 block", "settle", "synchronize"]
+    assert calls[at : at + 5] == ["forward over 1 block"] * 3 + ["settle", "synchronize"]
 
 
 def test_memory_that_torch_does_not_hold_is_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:

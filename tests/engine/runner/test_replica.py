@@ -9,16 +9,23 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from cluster.models.card import ModelCard
 from cluster.sharding import Rank
+from engine.contract.spec import DraftSpec
+from engine.memory.memory_request import BesideNeeds
 from engine.runner import replica as replica_module
+from engine.runner import replica_size
 from engine.runner.cuda_runner import CudaRunner, graph_sizes
+from engine.runner.draft_model import DraftSize
 from engine.runner.draft_shapes import MOST_ROWS
 from engine.runner.model_runner import DecoderRunner
-from engine.runner.portion import Portion
-from engine.runner.replica import LoadedPart, _agreed, load_part, runner_of
+from engine.runner.portion import WHOLE_REPLICA, Portion
+from engine.runner.replica import LoadedPart, _agreed, _drafting, load_part, runner_of
+from engine.runner.replica_size import ReplicaSize
+from engine.runner.warm_up import longest_prompts
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.runner.ranks.groups import spec_of
 from tests.engine.runner.rerun_graphs import RerunGraphs
@@ -127,6 +134,60 @@ def test_steps_with_adapters_are_warmed_up_where_adapters_are_loaded(
     assert size.warm_up_limits([0]).has_adapters
     assert not size.warm_up_limits([0]).is_pooled
     assert replace(size, num_workspaces=2).warm_up_limits([0]).is_pooled
+
+
+def test_a_draft_models_decodes_are_replayed_over_a_pool_with_a_block_for_padding(
+    card: ModelCard, settled: list[Settle]
+) -> None:
+    spec = spec_of(card, 1, max_context_tokens=32, kv_memory_bytes=1 << 20, max_num_seqs=MAX_SEQS)
+    spec = structs.replace(spec, drafter=DraftSpec(card=card, dtype=spec.dtype))
+    size = DraftSize.of(spec, WHOLE_REPLICA, torch.device("cpu"))
+    assert size is not None
+    draft = size.load(torch.device("cpu"), lambda phase, fraction: None, context_tokens=24)
+    part = part_of(card, speculation="org/smaller")
+    target, noted = part.decoder, lambda phase, fraction: None
+    made = _drafting(draft, target, part.num_blocks, size=part.size, progress=noted)
+    assert made is not None
+    assert isinstance(made.runner, CudaRunner)
+    assert made.runner._pool.num_blocks == part.num_blocks + 1
+    assert made.runner._buffers.shape.scratch_block == part.num_blocks
+    assert settled == [None]
+    on_cpu = replace(part.size, device=torch.device("cpu"))
+    made = _drafting(draft, target, part.num_blocks, size=on_cpu, progress=noted)
+    assert made is not None
+    assert isinstance(made.runner, DecoderRunner)
+    assert made.runner._pool.num_blocks == part.num_blocks
+
+
+def test_what_is_tried_and_warmed_up_of_a_draft_model_is_within_its_own_context(
+    card: ModelCard,
+) -> None:
+    limits = part_of(card, speculation="org/smaller").size.warm_up_limits([0])
+    assert limits.max_drawn_rows == MOST_ROWS
+    beside = limits.beside(9)
+    assert beside.max_drawn_rows == 0
+    assert [len(batch.token_ids) for batch in longest_prompts(beside)] == [9]
+
+
+def test_steps_with_drafts_are_captured_where_a_model_is_named(card: ModelCard) -> None:
+    assert part_of(card, speculation="org/smaller").size.draft_shapes is not None
+
+
+def test_where_drafts_have_no_room_no_memory_is_planned_for_a_draft_model(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_size, "why_no_room", lambda *of: "no room")
+    spec = spec_of(card, 1, max_context_tokens=32, speculation="org/smaller")
+    spec = structs.replace(spec, drafter=DraftSpec(card=card, dtype=spec.dtype))
+    cpu, split = torch.device("cpu"), WHOLE_REPLICA.split_of(card.config)
+    draft = DraftSize.of(spec, WHOLE_REPLICA, cpu)
+    assert draft is not None
+    assert draft.needs.block_bytes
+    size = ReplicaSize.of(spec, WHOLE_REPLICA, split, cpu, draft)
+    assert size.why_no_drafts == "no room"
+    assert size.beside == BesideNeeds()
+    part = load_part(spec, lambda phase, fraction: None)
+    assert part.draft is None
 
 
 def test_steps_with_drafts_are_captured_where_lookup_was_asked_for_by_name(

@@ -69,7 +69,7 @@ def test_steps_with_adapters_and_pooled_ones_are_run_where_there_may_be_such(
         allowed = product(kinds, kinds[: 1 + has_adapters], kinds[: 1 + is_pooled])
         assert runner.kinds == set(allowed)
         beside = NotedRunner()
-        warm_up(beside, both.plain, lambda phase, fraction: None)
+        warm_up(beside, both.beside(both.max_context_tokens), lambda phase, fraction: None)
         assert beside.kinds == plain
         assert [(b.adapters is not None, b.is_pooled) for b in longest_prompts(both)] == list(
             product(kinds[: 1 + has_adapters], kinds[: 1 + is_pooled])

@@ -16,9 +16,11 @@ from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.head_output import HeadOutput
 from engine.model.ragged_batch import RaggedBatch
 from engine.process.fake_runner import FakeRunner, fake_logits, read_tokens, write_tokens
-from engine.runner.model_runner import DraftHeads, Replica, copy_blocks
+from engine.runner.model_runner import DraftHeads, LeavesStates, Replica, copy_blocks
+from engine.sampling.logits import SamplingRow
 from engine.step.drafters.heads import HeadsDrafter
 from engine.step.engine import Engine
+from tests.engine.runner.lazy_runner import LazyFlight, LazyRunner
 from tests.engine.step.engine_scenario import (
     BLOCK_SIZE,
     VOCAB_SIZE,
@@ -102,6 +104,9 @@ class FakeHead:
         """What a state stands for."""
         return self._ledger.seen(number)
 
+    def follow(self, steps: LeavesStates) -> None:
+        """See HeadsRunner: it follows one."""
+
     def states(self) -> torch.Tensor:
         """See HeadsRunner."""
         return self.target.left
@@ -138,13 +143,38 @@ class FakeHead:
         return logits.roll(1) if self.every and len(seen) % self.every == 0 else logits
 
 
+class AheadLeaver(LazyRunner):
+    """A LaunchingRunner whose steps leave states: they are there when a step is launched, until
+    the next one is, and tokens when somebody waits."""
+
+    def __init__(self, runner: LeavingRunner) -> None:
+        super().__init__(runner._kv, runner._vocab_size)
+        self._runner = runner
+
+    def launch(
+        self,
+        batch: RaggedBatch,
+        rows: Sequence[SamplingRow],
+        sources: Sequence[int | None],
+    ) -> LazyFlight:
+        """See LaunchingRunner."""
+        flight = super().launch(batch, rows, sources)
+        self.catch_up(None)
+        return flight
+
+
 def with_head(
-    target: Replica, *, every: int = 0, fails_at: frozenset[int] = frozenset()
+    target: Replica,
+    *,
+    every: int = 0,
+    fails_at: frozenset[int] = frozenset(),
+    runs_ahead: bool = False,
 ) -> Replica:
     """A replica whose steps leave states, and a head over them."""
     ledger = Ledger()
-    runner = LeavingRunner(target.kv, target.vocab_size, ledger)
-    head = FakeHead(runner, torch.zeros_like(target.kv), ledger, target.vocab_size)
+    leaving = LeavingRunner(target.kv, target.vocab_size, ledger)
+    runner = AheadLeaver(leaving) if runs_ahead else leaving
+    head = FakeHead(leaving, torch.zeros_like(target.kv), ledger, target.vocab_size)
     head.every, head.fails_at = every, fails_at
     return replace(target, runner=runner, heads=DraftHeads(name="head", runner=head, share=0.05))
 
@@ -182,9 +212,9 @@ def head_engine(target: Replica, *, every: int = 0, **more: Any) -> Engine:
     """An engine whose head is wrong at each `every`-th place; by its clock drafts pay.
 
     `target`: may have its head already."""
-    fails_at = more.pop("fails_at", frozenset())
+    given = {name: more.pop(name) for name in ("fails_at", "runs_ahead") if name in more}
     if target.heads is None:
-        target = with_head(target, every=every, fails_at=fails_at)
+        target = with_head(target, every=every, **given)
     return small_engine(
         target,
         clock=more.pop("clock", None) or TickingClock(),

@@ -14,6 +14,7 @@ from engine.runner.model_runner import DraftModel, Replica
 from engine.step.drafters.model import ModelDrafter
 from engine.step.drafting.draft import Draft
 from engine.step.engine import Engine
+from tests.engine.runner.lazy_drawer import LazyDrawer
 from tests.engine.step.engine_scenario import VOCAB_SIZE, small_engine
 from tests.engine.step.guessing import TickingClock
 
@@ -60,10 +61,14 @@ def with_draft(
     fails_at: frozenset[int] = frozenset(),
     max_context_tokens: int = 1000,
     vocab_size: int = VOCAB_SIZE,
+    is_late: bool = False,
 ) -> Replica:
-    """A replica and a draft model whose KV is in a pool of its own."""
-    runner = ErringRunner(torch.zeros_like(target.kv), vocab_size)
-    runner.every, runner.fails_at = every, fails_at
+    """A replica and a draft model whose KV is in a pool of its own. `is_late`: on a device that
+    does nothing before somebody waits."""
+    kv = torch.zeros_like(target.kv)
+    erring = ErringRunner(kv, vocab_size)
+    erring.every, erring.fails_at = every, fails_at
+    runner = LazyDrawer(erring, kv, vocab_size) if is_late else erring
     draft = DraftModel(
         name="draft",
         runner=runner,
@@ -76,7 +81,7 @@ def with_draft(
 
 def model_engine(target: Replica, *, every: int = 0, **more: Any) -> Engine:
     """An engine whose draft model is wrong at each `every`-th place; by its clock drafts pay."""
-    names = ("fails_at", "max_context_tokens", "vocab_size")
+    names = ("fails_at", "max_context_tokens", "vocab_size", "is_late")
     draft = {name: more.pop(name) for name in names if name in more}
     return small_engine(
         with_draft(target, every=every, **draft),

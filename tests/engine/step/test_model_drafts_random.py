@@ -12,6 +12,8 @@ import torch
 
 from engine.process.fake_runner import FakeRunner, read_tokens
 from engine.step.engine import Engine
+from tests.engine.runner.lazy_drawer import LazyDrawer
+from tests.engine.runner.lazy_runner import lazy_replica
 from tests.engine.step.engine_scenario import check, small_replica
 from tests.engine.step.guessing import TickingClock
 from tests.engine.step.model_guessing import (
@@ -22,7 +24,7 @@ from tests.engine.step.model_guessing import (
     with_draft,
 )
 from tests.engine.step.test_engine_random import World, end_and_compare
-from tests.engine.step.test_run_ahead_random import EOS, NUM_BLOCKS, Life, compare
+from tests.engine.step.test_run_ahead_random import EOS, NUM_BLOCKS, Life, compare, num_ahead
 
 ERRS = (0, 0, 1, 2, 3, 5)
 
@@ -32,6 +34,9 @@ def check_what_is_read(engine: Engine) -> int:
     check(engine)
     drafter, num_checked = drafter_of(engine), 0
     runner, era = drafter._model.runner, drafter._kv.era
+    if isinstance(runner, LazyDrawer):
+        runner.catch_up(None)
+        runner = runner._runner
     assert isinstance(runner, FakeRunner)
     for request in engine.table:
         for sequence in request.sequences:
@@ -79,14 +84,21 @@ def test_handoffs_to_an_engine_with_a_draft_model_end_rightly_and_leak_no_block(
 class DraftingLife(Life):
     """Requests of every kind that come, are cancelled and finished, in an engine that drafts."""
 
+    is_late = False
+    """Target and draft are on devices that do nothing before somebody waits."""
+
     def __init__(self, chance: random.Random) -> None:
         super().__init__(chance)
+        target = small_replica(NUM_BLOCKS, EOS)
+        if self.is_late:
+            target, self.runner = lazy_replica(NUM_BLOCKS, EOS)
         self.every = chance.choice(ERRS)
         self.num_checked = 0
         self.clock = TickingClock()
         self.engine = model_engine(
-            small_replica(NUM_BLOCKS, EOS),
+            target,
             every=self.every,
+            is_late=self.is_late,
             clock=self.clock,
             fails_at=frozenset([chance.randrange(100)] if chance.random() < 0.3 else []),
             max_context_tokens=chance.choice([8, 1000]),
@@ -101,8 +113,14 @@ class DraftingLife(Life):
         self.num_checked += check_what_is_read(self.engine)
 
 
-def lived(seed: int) -> DraftingLife:
-    life = DraftingLife(random.Random(seed))
+class LateDraftingLife(DraftingLife):
+    """The same, where steps run ahead and guesses are launched."""
+
+    is_late = True
+
+
+def lived(seed: int, kind: type[DraftingLife] = DraftingLife) -> DraftingLife:
+    life = kind(random.Random(seed))
     life.live(150)
     life.end()
     return life
@@ -110,7 +128,15 @@ def lived(seed: int) -> DraftingLife:
 
 @pytest.mark.parametrize("seed", [*range(60), 138, 227, 250, 293])
 def test_random_requests_get_the_tokens_of_an_engine_without_drafts(seed: int) -> None:
-    life = lived(seed)
+    check_lived(lived(seed))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_so_do_those_on_late_devices(seed: int) -> None:
+    check_lived(lived(seed, LateDraftingLife))
+
+
+def check_lived(life: DraftingLife) -> None:
     for name, body in life.bodies.items():
         found = life.completions[name]
         assert found.ended is not None
@@ -119,6 +145,17 @@ def test_random_requests_get_the_tokens_of_an_engine_without_drafts(seed: int) -
         compare(body, found, is_whole=is_whole)
     if not life.every:
         assert num_misses(life.engine) == 0
+
+
+def test_random_lives_on_late_devices_keep_drafts_and_run_ahead() -> None:
+    kept = ahead = 0
+    for seed in range(8):
+        life = lived(seed, LateDraftingLife)
+        ends = [done.ended for done in life.completions.values() if done.ended is not None]
+        kept += sum(ended.accepted_draft_tokens for ended in ends)
+        ahead += num_ahead(life.runner)
+    assert kept > 20
+    assert ahead > 20
 
 
 def test_random_lives_keep_and_drop_drafts_and_preempt() -> None:

@@ -19,7 +19,13 @@ from engine.model.decoder import Decoder
 from engine.offline.queue import generate
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.draft_shapes import DraftShapes
-from engine.runner.model_runner import DecoderRunner, LaunchingRunner, ModelRunner, Replica
+from engine.runner.model_runner import (
+    DecoderRunner,
+    DraftModel,
+    LaunchingRunner,
+    ModelRunner,
+    Replica,
+)
 from engine.sampling.logits import SamplingRow
 from engine.step.engine import Engine
 from tests.engine.model.tiny_llama import (
@@ -55,7 +61,14 @@ class Runners:
             progress=lambda phase, fraction: None,
         )
 
-    def engine(self, runner: ModelRunner, pool: KvPool, **drafting: Any) -> Engine:
+    def engine(
+        self,
+        runner: ModelRunner,
+        pool: KvPool,
+        *,
+        draft: DraftModel | None = None,
+        **drafting: Any,
+    ) -> Engine:
         """Over the blocks that are not for padding."""
         replica = Replica(
             runner=runner,
@@ -66,6 +79,7 @@ class Runners:
             max_context_tokens=CONTEXT,
             num_homes=1,
             batch_device=torch.device("cpu"),
+            draft=draft,
             draft_shapes=self.drafts if drafting else None,
         )
         options = EngineOptions(

@@ -313,6 +313,9 @@ def test_on_a_gpu_guesses_are_made_where_they_are_asked_for_by_name() -> None:
     assert may_change_texts(on_gpu, by_name)
     assert not may_change_texts(replica, by_name)
     assert why_none(replace(on_gpu, num_homes=2), by_name) is not None
+    by_a_model = wish_of("org/smaller")
+    assert why_none(on_gpu, by_a_model) is None
+    assert may_change_texts(on_gpu, by_a_model)
     assert why_none(on_gpu, wish_of("off")) == "--speculation off"
 
 
