@@ -103,9 +103,12 @@ def bodies() -> list[GenerateRequest]:
         {"min_p": 0.1, "stop_token_ids": (5, 6, 7)},
         {"temperature": 0.0, "frequency_penalty": 1.0},
     ]
+    lengths: list[dict[str, Any]] = [
+        {"max_tokens": 4 + 5 * (i % 5), "ignore_eos": i != 2} for i in range(10)
+    ]
     return [
-        request(f"{i}", [3 + i] * (1 + 2 * i), max_tokens=4 + 5 * (i % 5), **kinds[i % len(kinds)])
-        for i in range(10)
+        request(f"{i}", [3 + i] * (1 + 2 * i), **length, **kinds[i % len(kinds)])
+        for i, length in enumerate(lengths)
     ]
 
 
