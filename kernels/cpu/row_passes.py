@@ -168,11 +168,12 @@ def _winner(
     need of their own."""
 
     def scores(places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        noise = gumbel_noise(torch.from_numpy(token_ids[places]), key).numpy()
-        return depths[places].astype(np.float64) + noise
+        found: npt.NDArray[np.float64] = depths[places].astype(np.float64)
+        found += gumbel_noise(torch.from_numpy(token_ids[places]), key).numpy()
+        return found
 
     bounds = depths - _least_logs(token_ids.astype(np.uint32), int(key))
-    [likely] = scores(bounds.argmax(keepdims=True))
+    [likely] = scores(np.array([bounds.argmax()]))
     places = np.flatnonzero(bounds >= np.float32(likely - _BOUND_MARGIN))
     return int(token_ids[places[scores(places).argmax()]])
 
@@ -187,8 +188,10 @@ def _least_logs(words: npt.NDArray[np.uint32], key: int) -> npt.NDArray[np.float
         words ^= words >> np.uint32(shift)
         words *= np.uint32(factor)
     words ^= words >> np.uint32(14)
+    logs = words.astype(np.float32) * np.float32(2.0**-32)
     with np.errstate(divide="ignore"):  # of 0 it is -infinity
-        return np.log(words.astype(np.float32) * np.float32(2.0**-32))
+        np.log(logs, out=logs)
+    return logs
 
 
 def _nucleus_floor(
