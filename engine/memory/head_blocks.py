@@ -55,7 +55,7 @@ class _HostMarks:
 
 
 class DeviceMarks:
-    """In a device's memory: in the order of its work. UNTRIED on a GPU."""
+    """In a device's memory. Never run on a GPU."""
 
     def __init__(self, marks: torch.Tensor) -> None:
         """int64 [num_blocks], the names' bits."""
@@ -79,8 +79,8 @@ class DeviceMarks:
 
 
 class HeadBlocks:
-    """Of one pool, which has to live as long: views. On a GPU marks are written behind what was
-    launched before, and whoever reads one waits for that."""
+    """Of one pool, which has to live as long: views. On a GPU whoever writes or reads marks waits for
+    what was launched before."""
 
     def __init__(self, pool: KvPool, room: HeadInBlocks) -> None:
         """`pool`: deeper than the model by `room`."""

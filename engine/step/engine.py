@@ -228,7 +228,9 @@ class Engine:
         return LoadReport(*seen, grammars=grammars, clock=self._clock)
 
     def _launches_of(self, replica: Replica) -> Launches | None:
-        if not isinstance(replica.runner, LaunchingRunner):
+        """None: its steps follow each other. So they do where a head reads what each leaves."""
+        reads_states = self._computation.states_reader is not None
+        if reads_states or not isinstance(replica.runner, LaunchingRunner):
             return None
         ahead = RunAhead(
             replica.runner,
@@ -237,7 +239,6 @@ class Engine:
             placement=self.placement,
             table=self.table,
             token_choice=self._token_choice,
-            states_reader=self._computation.states_reader,
         )
         return Launches(ahead, self._planner, self._computation, self.table)
 

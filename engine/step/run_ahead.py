@@ -17,13 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from engine.memory.lease import BlockLease
 from engine.runner.model_runner import Flight, LaunchingRunner
 from engine.sampling.logits import SamplingRow
 from engine.step.batch.builder import BatchBuilder
-from engine.step.drafters.drafter import SeenRows, StatesReader
 from engine.step.placement import Placement
 from engine.step.planning.plan import SequenceKey, StepPlan
 from engine.step.requests.sequence import Sequence
@@ -58,9 +55,6 @@ class LaunchedStep:
     row_of: dict[Sequence, int]
     """In the order of the rows."""
     leases: frozenset[BlockLease]
-    seen: list[SeenRows] = field(default_factory=list)
-    states: torch.Tensor | None = None
-    """What it leaves of those rows; None: nobody reads it."""
 
     @property
     def alive(self) -> list[Sequence]:
@@ -80,10 +74,7 @@ class RunAhead:
         placement: Placement,
         table: RequestTable,
         token_choice: TokenChoice,
-        states_reader: StatesReader | None = None,
     ) -> None:
-        """`states_reader`: None: nobody reads what steps leave."""
-        self._states_reader = states_reader
         self._runner = runner
         self._planner = planner
         self._batches = batches
@@ -131,11 +122,7 @@ class RunAhead:
         """From now on the step is in flight. Its sequences' blocks reach up to its tokens."""
         batch = self._batches.build_ahead(step.sequences, step.num_ahead)
         flight = self._runner.launch(batch, step.rows, step.sources)
-        reader = self._states_reader
-        states = None if reader is None else reader.left()
         launched = LaunchedStep(
-            seen=[] if states is None else _seen(step),
-            states=states,
             flight=flight,
             row_of={sequence: row for row, sequence in enumerate(step.sequences)},
             leases=frozenset(sequence.blocks for sequence in step.sequences),
@@ -159,10 +146,7 @@ class RunAhead:
             self._note_leases()
         for sequence in launched.alive:
             self._placement.record(sequence, sequence.num_computed + 1)
-        num_given = self._token_choice.give(list(launched.row_of), token_ids)
-        if launched.states is not None and self._states_reader is not None:
-            self._states_reader.saw(launched.seen, launched.states)
-        return num_given
+        return self._token_choice.give(list(launched.row_of), token_ids)
 
     def _row(self, row: int, known: tuple[Sequence, int | None]) -> SamplingRow:
         sequence, source = known
@@ -183,8 +167,3 @@ class RunAhead:
         leases = (launched.leases for launched in self._unread)
         self._table.computing = frozenset().union(*leases)
 
-
-def _seen(step: DecodeStep) -> list[SeenRows]:
-    """A row of each, of the token behind those that are computed or on their way."""
-    pairs = enumerate(zip(step.sequences, step.num_ahead, strict=True))
-    return [SeenRows(one, row, one.num_computed + ahead) for row, (one, ahead) in pairs]

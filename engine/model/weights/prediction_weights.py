@@ -57,7 +57,7 @@ def read_prediction_layer(
         )
     split = ModelSplit(config=config)
     reader = WeightReader(checkpoint, form, split, dtype=dtype, device=device)
-    own = _OwnTensors(checkpoint, layer_prefix(card.config.num_layers), dtype)
+    own = _OwnTensors(checkpoint, layer_prefix(card.config.num_layers), dtype, device)
     return PredictionWeights(
         layer=_layer(reader, config, own.prefix),
         token_norm=own.norm(TOKEN_NORM),
@@ -83,15 +83,16 @@ class _OwnTensors:
     checkpoint: Checkpoint
     prefix: str
     dtype: torch.dtype
+    device: torch.device
 
     def has(self, name: str) -> bool:
         return self.prefix + name in self.checkpoint.names()
 
     def matrix(self, name: str) -> torch.Tensor:
-        return self.checkpoint.read(self.prefix + name).to(self.dtype)
+        return self.checkpoint.read(self.prefix + name).to(self.device, self.dtype)
 
     def norm(self, name: str) -> torch.Tensor:
-        return self.checkpoint.read(self.prefix + name).float()
+        return self.checkpoint.read(self.prefix + name).to(self.device, torch.float32)
 
 
 def _layer(reader: WeightReader, config: DecoderConfig, prefix: str) -> LayerWeights:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
-import torch
 
 from engine.contract.draft_numbers import DrafterKind
 from engine.step.batch.step_work import Wanted
@@ -72,13 +71,8 @@ class SeenRows:
 class StatesReader(Protocol):
     """What reads the states that the target's steps leave."""
 
-    def left(self) -> torch.Tensor | None:
-        """Of a step that was just launched: what it leaves, to be read when its tokens are given;
-        None: nobody reads now."""
-
-    def saw(self, rows: Ordered[SeenRows], states: torch.Tensor | None = None) -> None:
-        """Of the step that was computed last, once its tokens are given, or of one whose states are
-        these. Never raises."""
+    def saw(self, rows: Ordered[SeenRows]) -> None:
+        """Of the step that was computed last, once its tokens are given. Never raises."""
 
 
 class Drafter(Protocol):

@@ -35,11 +35,10 @@ class HeadReader:
         self.era = 0
         """What was read in an older one is in doubt."""
 
-    def take(self, rows: Ordered[SeenRows], states: torch.Tensor | None = None) -> list[Sequence]:
-        """Keeps the states of a step, of that which was computed last if none are given. Returns
-        whose pairs are to be read now."""
-        if states is None:
-            states = self._heads.runner.states()
+    def take(self, rows: Ordered[SeenRows]) -> list[Sequence]:
+        """Keeps the states of a step that was computed last. Returns whose pairs are to be read
+        now."""
+        states = self._heads.runner.states()
         found, others = list[Sequence](), list[Sequence]()
         has_prompts = any(one.num_right > MOST_PENDING for one in rows)
         for one in rows:

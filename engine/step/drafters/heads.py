@@ -103,22 +103,14 @@ class HeadsDrafter:
         """See Drafter."""
         return self._care.take_time()
 
-    def left(self) -> torch.Tensor | None:
+    def saw(self, rows: Ordered[SeenRows]) -> None:
         """See StatesReader."""
-        return None if self._is_idle else self._heads.runner.states()
+        if not self._care.is_resting and not self._care.is_out:
+            self._care.read(lambda: self._read(rows))
 
-    def saw(self, rows: Ordered[SeenRows], states: torch.Tensor | None = None) -> None:
-        """See StatesReader."""
-        if not self._is_idle:
-            self._care.read(lambda: self._read(rows, states))
-
-    @property
-    def _is_idle(self) -> bool:
-        return self._care.is_resting or self._care.is_out
-
-    def _read(self, rows: Ordered[SeenRows], states: torch.Tensor | None) -> int:
+    def _read(self, rows: Ordered[SeenRows]) -> int:
         """Of the target's steps alone: nothing is read of texts that came without."""
-        if due := self._reader.take(rows, states):
+        if due := self._reader.take(rows):
             self._reader.read(due)
         return 0
 

@@ -249,6 +249,17 @@ def loaded_by_auto(card: ModelCard, **changes: Any) -> Replica:
     return load_replica(given, lambda phase, fraction: None)
 
 
+def test_all_of_it_is_read_to_the_device(tmp_path: Path) -> None:
+    model = deepseek_v3()
+    tensors = prediction_tensors(model_tensors(model, tmp_path / "plain"))
+    card = saved_with(model, tensors, tmp_path / "with")
+    meta = torch.device("meta")
+    found = read_prediction_layer(card, torch.float32, meta, WeightFormat.FULL)
+    own = (found.token_norm, found.state_norm, found.join, found.final_norm, found.embedding)
+    devices = {each.device for each in (*own, found.lm_head) if each is not None}
+    assert devices == {found.layer.input_norm.device} == {meta}
+
+
 def test_auto_takes_the_layer_where_it_can_be_had_and_says_nothing_else(own: Own) -> None:
     replica = loaded_by_auto(own.good)
     assert replica.heads is not None
