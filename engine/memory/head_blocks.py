@@ -79,8 +79,8 @@ class DeviceMarks:
 
 
 class HeadBlocks:
-    """Of one pool, which has to live as long: views. On a GPU whoever writes or reads marks waits for
-    what was launched before."""
+    """Of one pool, which has to live as long: views. On a GPU whoever writes or reads marks waits
+    for what was launched before."""
 
     def __init__(self, pool: KvPool, room: HeadInBlocks) -> None:
         """`pool`: deeper than the model by `room`."""
