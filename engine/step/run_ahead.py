@@ -166,4 +166,3 @@ class RunAhead:
         """The table lets nobody have the blocks that steps in flight write to."""
         leases = (launched.leases for launched in self._unread)
         self._table.computing = frozenset().union(*leases)
-
