@@ -229,8 +229,7 @@ class Engine:
 
     def _launches_of(self, replica: Replica) -> Launches | None:
         """None: its steps follow each other. So they do where a head reads what each leaves."""
-        reads_states = self._computation.states_reader is not None
-        if reads_states or not isinstance(replica.runner, LaunchingRunner):
+        if self._computation.states_reader or not isinstance(replica.runner, LaunchingRunner):
             return None
         ahead = RunAhead(
             replica.runner,
