@@ -20,6 +20,7 @@ from engine.model.head_output import HeadOutput
 from engine.model.load_phases import PhaseProgress
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.weights.open_checkpoint import open_checkpoint
+from engine.runner.device import waiter_of
 from engine.runner.measured_pool import Forwards
 from engine.runner.model_runner import DraftHeads, LeavesStates
 from engine.runner.portion import Portion
@@ -77,6 +78,7 @@ class LoadedHeads:
             blocks=blocks,
             states_width=self.states_width,
             device=target.device,
+            wait=waiter_of(target.device),
         )
 
 

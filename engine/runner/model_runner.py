@@ -155,6 +155,8 @@ class DraftHeads:
     states_width: int = 0
     """Of what it reads of each row."""
     device: torch.device = torch.device("cpu")
+    wait: Callable[[], None] = at_once
+    """Until what was asked of the device is done: whose time that takes is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

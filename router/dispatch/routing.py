@@ -217,10 +217,15 @@ def _naming(request: RoutedRequest, item: FleetMember) -> tuple[str, int]:
 
 
 def _why_none(request: RoutedRequest) -> str:
-    if request.adapter is None:
-        return f"no {request.answering} worker takes new work"
-    role = request.answering
-    return f"no {role} worker that takes new work has the adapter {request.adapter.name}"
+    role, keeper = request.answering, request.keeper
+    if request.adapter is not None:
+        return f"no {role} worker that takes new work has the adapter {request.adapter.name}"
+    if request.sampling.is_drawn and keeper is not None and keeper.is_behind:
+        return (
+            f"no {role} worker that takes new work would draw again what this answer's client has "
+            "and its record lacks: send the request anew"
+        )
+    return f"no {role} worker takes new work"
 
 
 def _why_alone(request: RoutedRequest, part: RoomPart | None) -> RouteReason | None:

@@ -45,8 +45,10 @@ class ContentBesideCalls:
         )
 
     def _turns(self, message: _Message) -> list[_Message]:
-        if not message.get("tool_calls") or not _says_something(message.get("content")):
+        if not message.get("tool_calls"):
             return [message]
+        if not _says_something(message.get("content")):
+            return [{**message, "content": ""}]  # blanks are content to such a template
         calls = {"role": message["role"], "content": "", "tool_calls": message["tool_calls"]}
         said = {key: value for key, value in message.items() if key != "tool_calls"}
         return [said, calls] if self._is_kept else [calls]

@@ -80,6 +80,7 @@ class HeadReader:
             kv.read(len(row.token_ids))
             if self._marks is not None:
                 self._marks.mark(sequence, kv, fused, first)
+        self._heads.wait()  # else the next step would be charged with it
 
     def fuse(self, kvs: Ordered[HeadKv]) -> None:
         """What the target left of each becomes what the head reads."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
@@ -18,7 +20,13 @@ from tests.engine.step.engine_scenario import (
     small_replica,
     step,
 )
-from tests.engine.step.head_guessing import drafter_of, head_engine, head_of, num_misses
+from tests.engine.step.head_guessing import (
+    drafter_of,
+    head_engine,
+    head_of,
+    num_misses,
+    with_head,
+)
 from tests.engine.step.test_speculation import SAMPLING, answers
 
 RIGHT, NOW_AND_THEN, WRONG = 0, 3, 1
@@ -135,6 +143,16 @@ def test_a_head_that_fails_costs_its_drafts_and_reads_anew(call: int) -> None:
     assert found.token_ids() == expected_tokens(body)
     assert num_tried([found]) > 10
     assert num_misses(engine) == head_of(engine).num_strange == 0
+
+
+def test_what_a_head_reads_is_waited_for_where_it_is_measured() -> None:
+    waits = list[int]()
+    target = with_head(small_replica(64), every=WRONG)
+    assert target.heads is not None
+    heads = replace(target.heads, wait=lambda: waits.append(1))
+    engine = head_engine(replace(target, heads=heads))
+    answers(engine, [request("a", [1] * (MOST_PENDING + 1), max_tokens=2)])
+    assert waits == [1]
 
 
 def test_a_head_that_fails_again_and_again_is_left_alone() -> None:

@@ -110,7 +110,7 @@ async def test_what_is_not_written_is_made_again_only_where_a_seed_draws_the_sam
         expected = await here.ask("undisturbed", wishes())
         client, shared = await broken_off(here, wishes(), NUM_READ - 2)
         other = await here.has_only(others)
-        with pytest.raises(NoWorker):
+        with pytest.raises(NoWorker, match="send the request anew"):
             await go_on(here, client, shared, "elsewhere")
         assert other.submitted == []
         await here.has_only(draws)
@@ -142,7 +142,7 @@ async def test_after_it_went_on_elsewhere_it_is_made_again_as_it_was_drawn_there
         had = client.answer.texts[0]
         first = await here.has_only(0)
         num_before = len(first.submitted)
-        with pytest.raises(NoWorker):
+        with pytest.raises(NoWorker, match="send the request anew"):
             await go_on(here, client, shared, "elsewhere")
         assert len(first.submitted) == num_before
         worker = await here.has_only(1)

@@ -83,7 +83,7 @@ class Shown:
 
 @pytest.mark.parametrize(
     ("content", "is_kept", "told"),
-    [("so", True, "so|+"), ("so", False, "+"), ("\n\n", True, "\n\n+"), (None, True, "None+")],
+    [("so", True, "so|+"), ("so", False, "+"), ("\n\n", True, "+"), (None, True, "+")],
 )
 def test_what_is_said_beside_calls_has_a_turn_where_it_says_something(
     content: str | None, is_kept: bool, told: str

@@ -112,3 +112,14 @@ def test_an_answer_that_says_something_and_calls_keeps_its_calls_when_it_is_sent
     assert 'Paris \\"é\\"' in told or 'Paris "é"' in told
     assert "result 0" in told and "Rain." in told and "And then?" in told
     assert ("I look it up." in told) == (name not in ("llama3_1", "llama3_2", "mistral v3"))
+
+
+@pytest.mark.parametrize("content", ["", " ", "\n\n"])
+@pytest.mark.parametrize("name", EVERY)
+def test_calls_beside_blanks_are_kept_when_they_are_sent_back(name: str, content: str) -> None:
+    made, _ = fit(name)
+    said = {**answered([PARIS]), "content": content}
+    told = made.template.render([ASK, said, *resulted([PARIS])], tools=TOOLS)
+    told = told[told.rindex("Which weather?") :]
+    assert 'Paris \\"é\\"' in told or 'Paris "é"' in told
+    assert "result 0" in told
