@@ -31,11 +31,12 @@ endif
 VLLM = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/vllm/bin/vllm
 SGLANG_ROUTER = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/sglang_router/bin/python
 
-.PHONY: help install redis-server demo test test-gpu test-vllm test-cluster test-images test-page quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
+.PHONY: help install redis-server demo test test-gpu test-more test-vllm test-cluster test-images test-page quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
 	@echo "make test-gpu   the tests of kernels and engines on a GPU, which all others do not see"
+	@echo "make test-more   all cases of what make test has some of: kernels of all GPUs, ten thousand lives, groups of all sizes"
 	@echo "make test-vllm  real vLLM servers behind the router; 15 minutes, and vLLM's own environment"
 	@echo "make test-cluster   releases of the chart on a cluster of processes, under load (as root); and checkov"
 	@echo "make test-images   the images, built twice and run under the chart's own security (as root)"
@@ -139,12 +140,17 @@ test: install redis-server $(PROMETHEUS) $(HELM) $(ENVOY) $(JSON_SCHEMA_SUITE) $
 test-gpu: install
 	$(BIN)/python -m pytest -m gpu
 
+# The cases that would take a third of `make test` again; each of these tests has some of its own there.
+MORE := tests/kernels tests/engine tests/decode_worker
+test-more: install
+	$(PYTEST) -m minutes $(MORE)
+
 test-cluster: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
 test-cluster: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
 test-cluster: export SPLITSERVE_CHECKOV := $(CURDIR)/$(CHECKOV)
 test-cluster: install $(HELM) $(ROUTER_VENV)/.installed $(CHECKOV_VENV)/.installed
 	test $$(id -u) = 0 || { echo "containers need root"; exit 1; }
-	$(BIN)/python -m pytest -m minutes --ignore tests/deploy/images
+	$(BIN)/python -m pytest -m minutes --ignore tests/deploy/images $(addprefix --ignore ,$(MORE))
 
 # Everything lies in a folder of its own, 5 GB of it, which goes again.
 IMAGES := $(CURDIR)/$(VENV)/images

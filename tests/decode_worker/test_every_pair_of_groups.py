@@ -17,7 +17,8 @@ from tests.fleet.reference import NUM_NEW_TOKENS, Reference
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 RANKS = (1, 2, 3)
 """Of three KV heads: all, one and two, one each."""
-SIZES = [(16, 64), (16, 16), (64, 16)]
+MORE = pytest.mark.minutes
+SIZES = [(16, 64), pytest.param((16, 16), marks=MORE), pytest.param((64, 16), marks=MORE)]
 """In this order the sources of one pair, or its targets, are those of the next."""
 
 

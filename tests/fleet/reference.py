@@ -1,15 +1,15 @@
 """The oracle: transformers with the same weights, in fp32, greedy.
 
-Its answers to the long prompts take minutes, so they are kept in reference_answers.json, which
-`python -m tests.fleet.reference` writes; a test computes some of them anew. Everything else is
-asked of the model when it is needed.
+Its answers to the long prompts take minutes, and so do its beams, so they are kept in
+reference_answers.json and reference_beams.json, which `python -m tests.fleet.reference` writes; a
+test computes some of them anew. Everything else is asked of the model when it is needed.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -30,6 +30,10 @@ PROMPT_LENGTHS = (
     150, 200, 256, 300, 400, 512, 640, 900, 1200, 1500,
 )  # fmt: skip
 ANSWERS = Path(__file__).with_name("reference_answers.json")
+BEAMS = Path(__file__).with_name("reference_beams.json")
+BEAM_WIDTHS, NUM_BEAM_PROMPTS, NUM_BEAM_TOKENS = (2, 4), 10, 8
+Beams = list[tuple[list[int], float]]
+"""Tokens and scores of a search's answers, best first."""
 TEXT = (
     "the river ran past an old stone mill where children played in summer and farmers brought "
     "their grain after the harvest while the miller told stories of ships storms and distant "
@@ -75,20 +79,27 @@ class Reference:
         kept: list[list[int]] = json.loads(ANSWERS.read_text())
         return kept
 
+    @cached_property
+    def kept_beams(self) -> dict[int, list[Beams]]:
+        """By width, of the first NUM_BEAM_PROMPTS prompts."""
+        kept = json.loads(BEAMS.read_text())
+        return {
+            width: [[(tokens, score) for tokens, score in one] for one in kept[str(width)]]
+            for width in BEAM_WIDTHS
+        }
+
     @torch.inference_mode()
     def hidden(self, ids: list[int]) -> torch.Tensor:
         """After the last norm, [num_tokens, hidden]."""
         return self._model.model(torch.tensor([ids])).last_hidden_state[0]
 
     @torch.inference_mode()
-    def beams(
-        self, prompt: list[int], num_tokens: int, width: int
-    ) -> list[tuple[list[int], float]]:
-        """The answers of a beam search, best first, with their scores; nothing ends a text."""
+    def beams(self, prompt: list[int], width: int) -> Beams:
+        """The answers of a beam search; nothing ends a text."""
         found = self._model.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
-            max_new_tokens=num_tokens,
+            max_new_tokens=NUM_BEAM_TOKENS,
             do_sample=False,
             num_beams=width,
             num_return_sequences=width,
@@ -147,10 +158,20 @@ def read_once() -> Iterator[None]:
 
 
 def main() -> None:
-    """Writes the answers anew, one line a prompt."""
+    """Writes the answers and beams anew, one line a prompt."""
     oracle = Reference()
     answers = [oracle.greedy(prompt, NUM_NEW_TOKENS) for prompt in oracle.prompts]
-    ANSWERS.write_text("[\n" + ",\n".join(map(json.dumps, answers)) + "\n]\n")
+    ANSWERS.write_text(_lines(answers))
+    beams = {
+        width: [oracle.beams(prompt, width) for prompt in oracle.prompts[:NUM_BEAM_PROMPTS]]
+        for width in BEAM_WIDTHS
+    }
+    of_widths = (f'"{width}": {_lines(found).strip()}' for width, found in beams.items())
+    BEAMS.write_text("{\n" + ",\n".join(of_widths) + "\n}\n")
+
+
+def _lines(rows: Iterable[object]) -> str:
+    return "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tests.fleet.support import running_fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-NUM_TOKENS = 40
+NUM_TOKENS = 32
 LIMIT_S = 300.0
 """Of one request; generous, since machines are busy."""
 
@@ -26,7 +26,7 @@ def pair(tmp_path_factory):
 
 def requests():
     """Greedy and seeded ones, over several blocks."""
-    for number in range(8):
+    for number in range(4):
         yield inference_pb2.GenerateRequest(
             tokens=inference_pb2.TokenIds(ids=[(7 * number + 31 * i) % 9000 for i in range(70)]),
             sampling=generation_pb2.SamplingParams(

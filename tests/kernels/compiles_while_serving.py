@@ -57,7 +57,7 @@ from tests.kernels.ranks import ThreadRank, run_ranks
 
 MAX_SEQS, MAX_CONTEXT, BLOCK, NUM_BLOCKS = 19, 256, 16, 400
 MAX_TOKENS = 512
-NUM_STEPS = 200
+NUM_STEPS = 80
 SHAPES = DraftShapes(
     max_num_seqs=MAX_SEQS, max_batch_tokens=MAX_TOKENS, max_context_tokens=MAX_CONTEXT
 )

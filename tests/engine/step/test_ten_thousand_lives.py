@@ -182,7 +182,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(num_threads)
 
 
-@pytest.mark.parametrize("first", range(0, NUM_WORLDS, 10))
+MORE = [pytest.param(first, marks=pytest.mark.minutes) for first in range(30, NUM_WORLDS, 10)]
+"""`make test-more` has them."""
+
+
+@pytest.mark.parametrize("first", [0, 10, 20, *MORE])
 def test_a_thousand_lives_end_rightly_and_leave_nothing_behind(first: int) -> None:
     counts: Counter[str] = Counter()
     for seed in range(first, first + 10):

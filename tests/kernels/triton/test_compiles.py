@@ -1,4 +1,8 @@
-"""The interpreter accepts what the compiler does not; so the compiler is asked, too."""
+"""The interpreter accepts what the compiler does not; so the compiler is asked, too.
+
+`make test` asks for one case or more of each kernel, and for the GPU whose shared memory is least;
+`make test-more` for all tiles and GPUs.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,22 @@ import pytest
 from kernels.triton.gpu import HOPPER
 from tests.kernels.gpus import ADA, AMPERE, BLACKWELL
 
-HOPPERS = {
-    "resident": ["resident"],
-    "attention": ["attention", "latent", "elementwise", "sampling"],
-    "products": ["low_bit", "mixture", "adapters"],
-}
+MORE = pytest.mark.minutes
+HOPPERS = [
+    pytest.param(["attention", "latent", "elementwise", "sampling"], id="attention"),
+    pytest.param(["low_bit", "mixture", "adapters"], id="products"),
+    pytest.param(["resident"], id="resident", marks=MORE),
+]
 """Groups that share a process, whose start takes as long as two kernels."""
 TIMEOUT_S = 900
 """Far more than a busy machine takes."""
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(TIMEOUT_S + 60)]
 OTHERS = {"ampere": AMPERE, "ada": ADA, "small": ADA, "blackwell": BLACKWELL}
-OTHER_ATTENTION = ["ampere", "ada", "blackwell"]
+OTHER_GPUS = [
+    pytest.param(["ada"], id="ada"),
+    pytest.param(["ampere", "blackwell"], id="ampere and blackwell", marks=MORE),
+    pytest.param(["small"], id="small", marks=MORE),
+]
 OTHERS_SPILL_BYTES = 320
 """Of a thread, where the tiles were not counted: slower, not wrong."""
 
@@ -70,7 +79,7 @@ def compiled(groups: list[str], folder: Path) -> list[Line]:
     return lines
 
 
-@pytest.mark.parametrize("groups", HOPPERS.values(), ids=HOPPERS)
+@pytest.mark.parametrize("groups", HOPPERS)
 def test_every_kernel_compiles_for_a_gpu_and_fits_its_registers_and_shared_memory(
     groups: list[str], cache: pytest.Cache
 ) -> None:
@@ -83,7 +92,7 @@ def test_every_kernel_compiles_for_a_gpu_and_fits_its_registers_and_shared_memor
         assert line.missing == "-", line
 
 
-@pytest.mark.parametrize("groups", [OTHER_ATTENTION, ["small"]], ids=["attention", "small"])
+@pytest.mark.parametrize("groups", OTHER_GPUS)
 def test_tiles_fit_the_shared_memory_of_other_gpus(groups: list[str], cache: pytest.Cache) -> None:
     for line in compiled(groups, cache.mkdir("triton")):
         assert line.shared_bytes <= OTHERS[line.group].shared_bytes, line

@@ -30,9 +30,9 @@ from tests.engine.runner.ranks.groups import (
 )
 from tests.fleet.reference import NUM_NEW_TOKENS, Reference
 
-NUM_AT_ONCE = {2: 4, 3: 16}
-NUM_ALONE = {2: 1, 3: 14}
-"""By the number of ranks. Of two a fleet asks as much (tests/fleet/test_rank_groups.py)."""
+NUM_AT_ONCE = {2: 4, 3: 8}
+NUM_ALONE = {2: 1, 3: 3}
+"""By the number of ranks. Of two a fleet asks for more (tests/fleet/test_rank_groups.py)."""
 pytestmark = pytest.mark.timeout(600)
 
 
