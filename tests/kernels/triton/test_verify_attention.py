@@ -81,10 +81,16 @@ def pool(
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("each", [2, 3, 4])
 @pytest.mark.parametrize(
-    ("window", "num_heads", "num_kv_heads", "head_dim"),
-    [(None, 3, 1, 32), (None, 4, 4, 16), (1, 2, 2, 16), (9, 4, 2, 16), (40, 5, 1, 24)],
+    ("window", "num_heads", "num_kv_heads", "head_dim", "each"),
+    [
+        (None, 3, 1, 32, 3),
+        (None, 2, 2, 16, 4),
+        (1, 2, 2, 16, 3),
+        (9, 4, 2, 16, 2),
+        (9, 4, 2, 16, 4),
+        (40, 5, 1, 24, 3),
+    ],
 )
 def test_rows_see_what_is_before_them_and_themselves_through_any_window(
     window: int | None, num_heads: int, num_kv_heads: int, head_dim: int, each: int, place: Place
