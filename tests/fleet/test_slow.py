@@ -44,7 +44,7 @@ def told(fleet: Fleet, *words: str) -> dict[str, Any]:
 
 
 def asked(fleet: Fleet) -> dict[str, Any]:
-    """A prompt that nobody has, of some 300 tokens: each is another one."""
+    """A prompt that nobody has, of some 110 tokens: each is another one."""
     reply = reply_to_new_prompt(fleet)
     assert reply.status_code == 200, reply.text
     answer: dict[str, Any] = reply.json()
@@ -56,7 +56,7 @@ def reply_to_new_prompt(fleet: Fleet) -> httpx.Response:
     return httpx.post(
         f"{fleet.url}/v1/completions",
         json={
-            "model": "smollm2", "prompt": prompt * 16, "max_tokens": 6, "temperature": 0,
+            "model": "smollm2", "prompt": prompt * 6, "max_tokens": 6, "temperature": 0,
             "timings": True,
         },
         timeout=600,
