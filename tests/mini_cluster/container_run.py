@@ -93,6 +93,7 @@ class ContainerRun:
         self._is_leaving.set()
         process = self._process
         if process is None:
+            self._tell("is asked to leave, and does not run")
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
@@ -125,6 +126,7 @@ class ContainerRun:
             self._process = None
         end = {"startedAt": began, "finishedAt": timestamp(datetime.now(UTC)), "exitCode": code}
         self.is_ready = False
+        self._tell(f"has ended: exit code {code}")
         self._say({"terminated": end | {"reason": "Error" if code else "Completed"}})
         return code
 
@@ -180,6 +182,10 @@ class ContainerRun:
         await asyncio.sleep(_LONGEST_BACKOFF_S)
         process.kill()
 
+    def _tell(self, what: str) -> None:
+        """A test that fails shows it: the log goes with its pod."""
+        print(f"{self._container['name']} at {self._asked.address} {what}", file=sys.stderr)
+
     def _note(self, what: str) -> None:
         """Where `kubectl logs` shows it, since there are no events here."""
         with self._log.open("a") as log:
@@ -189,10 +195,9 @@ class ContainerRun:
         action = self._container.get("lifecycle", {}).get("preStop", {})
         if "exec" in action:
             code, said = await self._run_inside(action["exec"]["command"])
+            self._tell(f"has heard of its end: exit code {code}: {said}")
             if code:
-                failed = f"preStop failed: exit code {code}: {said}"
-                self._note(failed)
-                print(failed, file=sys.stderr)  # the log goes with its pod, and a test may fail
+                self._note(f"preStop failed: exit code {code}: {said}")
         elif "sleep" in action:
             await asyncio.sleep(action["sleep"]["seconds"])
         elif "httpGet" in action:
