@@ -1,57 +1,37 @@
 """Earlier answers that say something and call, for a template that leaves out the calls of such a
 message (those of the models distilled from R1), or refuses it (Mistral's of version 3).
 
-    assistant: content, calls   ->   assistant: content   assistant: calls
-                                ->   assistant: calls                        where that is refused
+    assistant: content, calls   ->   assistant: content   assistant: calls     `content_apart`
+                                ->   assistant: calls                          `calls_alone`
+
+Blanks are no content: to such a template they would be some.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from router.text.tokenizer import ChatTemplate
-
-_Message = Mapping[str, Any]
+from router.tools.told_otherwise import Message
 
 
-class ContentBesideCalls:
-    """A ChatTemplate around one of those."""
+def content_apart(messages: Sequence[Message]) -> list[Message]:
+    """What is said beside calls has a turn of its own before them."""
+    told: list[Message] = []
+    for message in messages:
+        if message.get("tool_calls") and _says_something(message.get("content")):
+            told.append({key: value for key, value in message.items() if key != "tool_calls"})
+            calls = {"role": message["role"], "content": "", "tool_calls": message["tool_calls"]}
+            told.append(calls)
+        else:
+            told += calls_alone([message])
+    return told
 
-    def __init__(self, template: ChatTemplate, *, is_kept: bool) -> None:
-        """`is_kept`: the content has a turn of its own before the calls; else it is left out."""
-        self._template = template
-        self._is_kept = is_kept
-        self.takes = template.takes
 
-    def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
-        """See ChatTemplate."""
-        return self._template.is_short(messages)
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-    ) -> str:
-        """See ChatTemplate."""
-        return self._template.render(
-            [told for message in messages for told in self._turns(message)],
-            add_generation_prompt=add_generation_prompt,
-            tools=tools,
-            variables=variables,
-        )
-
-    def _turns(self, message: _Message) -> list[_Message]:
-        if not message.get("tool_calls"):
-            return [message]
-        if not _says_something(message.get("content")):
-            return [{**message, "content": ""}]  # blanks are content to such a template
-        calls = {"role": message["role"], "content": "", "tool_calls": message["tool_calls"]}
-        said = {key: value for key, value in message.items() if key != "tool_calls"}
-        return [said, calls] if self._is_kept else [calls]
+def calls_alone(messages: Sequence[Message]) -> list[Message]:
+    """What is said beside calls is left out."""
+    return [
+        {**message, "content": ""} if message.get("tool_calls") else message for message in messages
+    ]
 
 
 def _says_something(content: object) -> bool:

@@ -12,17 +12,13 @@ from __future__ import annotations
 import msgspec
 
 from router.text.tokenizer import ChatTemplate
-from router.tools.content_beside_calls import ContentBesideCalls
+from router.tools.content_beside_calls import calls_alone, content_apart
 from router.tools.detection import AUTO
 from router.tools.formats import HERMES, ToolFormat
-from router.tools.one_call_each import OneCallEach
+from router.tools.one_call_each import one_call_each
+from router.tools.told_otherwise import ToldOtherwise
 from router.tools.tools_in_text import ToolsInText
-from router.tools.written_calls import (
-    TextArguments,
-    takes_calls,
-    takes_content,
-    written_calls,
-)
+from router.tools.written_calls import takes_calls, takes_content, taking_text, written_calls
 
 
 class FittedTemplate(msgspec.Struct, frozen=True):
@@ -40,11 +36,11 @@ def fitted(template: ChatTemplate, tools: ToolFormat | None, asked: str) -> Fitt
     Renders some short chats: at most as long as the template's budget, for each."""
     calls = written_calls(template)
     if calls is not None and calls.takes_text:
-        template = TextArguments(template, is_silent=calls.is_silent)
+        template = taking_text(template, is_silent=calls.is_silent)
     if calls is not None:
         template = _with_content(template)
     if one_call := calls is not None and calls.only_one:
-        each = OneCallEach(template)
+        each = ToldOtherwise(template, one_call_each)
         template = each if takes_calls(each, 2) else template
     if "tools" in template.takes:
         return FittedTemplate(template, tools, one_call)
@@ -61,8 +57,8 @@ def _with_content(template: ChatTemplate) -> ChatTemplate:
     Where the template itself writes them without what was said (Llama 3.1's), that is its way."""
     if takes_content(template, is_kept=False):
         return template
-    apart = ContentBesideCalls(template, is_kept=True)
-    alone = ContentBesideCalls(template, is_kept=False)
+    apart = ToldOtherwise(template, content_apart)
+    alone = ToldOtherwise(template, calls_alone)
     if takes_content(apart):
         return apart
     return alone if takes_content(alone, is_kept=False) else template

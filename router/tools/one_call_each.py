@@ -11,42 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from router.text.tokenizer import ChatTemplate
-
-_Message = Mapping[str, Any]
+from router.tools.told_otherwise import Message
 
 
-class OneCallEach:
-    """A ChatTemplate around one that refuses an answer's second call, or leaves it out."""
-
-    def __init__(self, template: ChatTemplate) -> None:
-        self._template = template
-        self.takes = template.takes
-
-    def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
-        """See ChatTemplate."""
-        return self._template.is_short(messages)
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-    ) -> str:
-        """See ChatTemplate."""
-        return self._template.render(
-            one_call_each(messages),
-            add_generation_prompt=add_generation_prompt,
-            tools=tools,
-            variables=variables,
-        )
-
-
-def one_call_each(messages: Sequence[_Message]) -> list[_Message]:
+def one_call_each(messages: Sequence[Message]) -> list[Message]:
     """The same chat, in which no message has two calls."""
-    told: list[_Message] = []
+    told: list[Message] = []
     index = 0
     while index < len(messages):
         message, end = messages[index], index + 1
@@ -60,25 +30,23 @@ def one_call_each(messages: Sequence[_Message]) -> list[_Message]:
     return told
 
 
-def _apart(answer: _Message, results: Sequence[_Message]) -> list[_Message]:
+def _apart(answer: Message, results: Sequence[Message]) -> list[Message]:
     """What the answer says beside its calls is with the first of them."""
     calls = answer["tool_calls"]
-    told: list[_Message] = []
+    told: list[Message] = []
     for call, behind in zip(calls, _by_call(calls, results), strict=True):
         said = {"role": answer["role"], "content": ""} if told else answer
         told += [{**said, "tool_calls": [call]}, *behind]
     return told
 
 
-def _by_call(
-    calls: Sequence[Mapping[str, Any]], results: Sequence[_Message]
-) -> list[list[_Message]]:
+def _by_call(calls: Sequence[Mapping[str, Any]], results: Sequence[Message]) -> list[list[Message]]:
     """Behind each call what came of it: by its id, or by their order where ids tell nothing. A
     result of no call is behind the last."""
     ids = [call.get("id") for call in calls]
     places, last = {name: place for place, name in enumerate(ids)}, len(calls) - 1
     tells_apart = len(places) == len(ids)
-    found: list[list[_Message]] = [[] for _ in calls]
+    found: list[list[Message]] = [[] for _ in calls]
     for index, result in enumerate(results):
         name = result.get("tool_call_id")
         found[places.get(name, last) if tells_apart else min(index, last)].append(result)

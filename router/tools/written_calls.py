@@ -18,6 +18,7 @@ from router.text.tokenizer import ChatTemplate
 from router.tools.answer_parser import AnswerParser, Parsing
 from router.tools.formats import ToolFormat
 from router.tools.parts import CallArguments, CallBegun, CallEnded
+from router.tools.told_otherwise import ToldOtherwise
 
 NAME, KEY = "name_of_the_function", "parameter"
 _VALUES = ("its value", "another value")
@@ -49,47 +50,10 @@ class WrittenCalls(msgspec.Struct, frozen=True, kw_only=True):
         return text
 
 
-class TextArguments:
-    """A ChatTemplate around one that wants the arguments of calls as texts."""
-
-    def __init__(self, template: ChatTemplate, *, is_silent: bool) -> None:
-        """`is_silent`: see WrittenCalls."""
-        self._template = template
-        self._is_silent = is_silent
-        self.takes = template.takes
-
-    def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
-        """See ChatTemplate."""
-        return self._template.is_short(messages)
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-    ) -> str:
-        """See ChatTemplate."""
-        return self._template.render(
-            [self._in_text(message) for message in messages],
-            add_generation_prompt=add_generation_prompt,
-            tools=tools,
-            variables=variables,
-        )
-
-    def _in_text(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not message.get("tool_calls"):
-            return message
-        calls = [_with_text(call) for call in message["tool_calls"]]
-        content = message["content"] or (None if self._is_silent else "")
-        return {**message, "content": content, "tool_calls": calls}
-
-
 def written_calls(template: ChatTemplate) -> WrittenCalls | None:
     """None: it writes no calls, in whatever form they are given to it."""
     for takes_text, is_silent in ((False, False), (True, True), (True, False)):
-        asked = TextArguments(template, is_silent=is_silent) if takes_text else template
+        asked = taking_text(template, is_silent=is_silent) if takes_text else template
         sample = _rendered(asked, 1)
         if sample is not None:
             return WrittenCalls(
@@ -99,6 +63,19 @@ def written_calls(template: ChatTemplate) -> WrittenCalls | None:
                 only_one=not takes_calls(asked, 2),
             )
     return None
+
+
+def taking_text(template: ChatTemplate, *, is_silent: bool) -> ChatTemplate:
+    """Around one that wants the arguments of calls as texts. `is_silent`: see WrittenCalls."""
+
+    def in_text(message: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not message.get("tool_calls"):
+            return message
+        calls = [_with_text(call) for call in message["tool_calls"]]
+        content = message["content"] or (None if is_silent else "")
+        return {**message, "content": content, "tool_calls": calls}
+
+    return ToldOtherwise(template, lambda messages: list(map(in_text, messages)))
 
 
 def takes_calls(template: ChatTemplate, num_calls: int) -> bool:

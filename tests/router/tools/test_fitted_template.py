@@ -8,11 +8,12 @@ import pytest
 
 from cluster.models.text.chat_template import JinjaChatTemplate
 from router.tools.answer_parser import AnswerParser, Parsing
-from router.tools.content_beside_calls import ContentBesideCalls
+from router.tools.content_beside_calls import calls_alone, content_apart
 from router.tools.detection import manners_of
 from router.tools.fitted_template import FittedTemplate, fitted
 from router.tools.formats import FORMATS
 from router.tools.parts import CallBegun
+from router.tools.told_otherwise import ToldOtherwise
 from tests.router.tools.family_templates import (
     CONCATENATING,
     DEEPSEEK_R1,
@@ -88,7 +89,7 @@ class Shown:
 def test_what_is_said_beside_calls_has_a_turn_where_it_says_something(
     content: str | None, is_kept: bool, told: str
 ) -> None:
-    template = ContentBesideCalls(Shown(), is_kept=is_kept)
+    template = ToldOtherwise(Shown(), content_apart if is_kept else calls_alone)
     message = {"role": "assistant", "content": content, "tool_calls": CALLS[:1]}
     assert template.render([message]) == told
 
