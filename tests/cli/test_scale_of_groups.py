@@ -70,6 +70,7 @@ def test_a_pool_of_groups_is_scaled_by_whole_groups_beside_pools_of_pods(release
     assert release.pods() == ["chat-large-0", "chat-large-0-1", "chat-large-1", "chat-large-1-1"]
 
 
+@pytest.mark.minutes
 def test_a_rollout_of_groups_is_shown_held_and_goes_on_and_is_not_undone(release: Groups) -> None:
     assert "large" in release.run("rollout", "status").stdout
     assert release.run("rollout", "pause", "large", "--yes").returncode == 0

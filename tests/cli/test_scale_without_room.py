@@ -99,7 +99,11 @@ def release(tmp_path: Path) -> Iterator[GpuRelease]:
         yield GpuRelease(cluster, tmp_path)
 
 
-@pytest.mark.parametrize("words", [("--dry-run",), ("--yes",)])
+MORE = pytest.mark.minutes
+"""`make test-cluster` has these: each waits for several commands."""
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), pytest.param(("--yes",), marks=MORE)])
 def test_a_quota_is_a_refusal_with_its_numbers_before_anything_is_patched(
     release: GpuRelease, words: tuple[str, ...]
 ) -> None:
@@ -124,6 +128,7 @@ def test_a_limit_range_is_a_refusal_before_the_server_s_own(release: GpuRelease)
     assert said in release.problem("decode"), "the server says the same, later"
 
 
+@MORE
 def test_what_a_limit_range_gives_pods_counts_for_a_quota(release: GpuRelease) -> None:
     release.quota(limits_memory="6Gi")
     done = release.run("scale", "decode=2", "--dry-run")
@@ -135,6 +140,7 @@ def test_what_a_limit_range_gives_pods_counts_for_a_quota(release: GpuRelease) -
     assert "2 new of decode ask for 8 GiB more: room for 1 worker(s)" in done.stderr
 
 
+@MORE
 def test_two_pools_that_fit_alone_are_refused_together(release: GpuRelease) -> None:
     assert release.run("scale", "prefill=2", "decode=2", "--dry-run").returncode == 0
     done = release.run("scale", "prefill=3", "decode=2", "--dry-run")
@@ -165,6 +171,7 @@ def test_a_budget_keeps_workers_that_a_smaller_pool_would_lose(release: GpuRelea
     assert release.run("scale", "decode=2", "--yes").returncode == 0
 
 
+@MORE
 def test_who_may_not_look_scales_all_the_same_and_is_told_which_verbs_that_takes(
     release: GpuRelease,
 ) -> None:

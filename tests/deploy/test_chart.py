@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -14,6 +13,7 @@ from cluster.identity import Role
 from tests.deploy.cases import CERTIFICATES, MATRIX, VERSIONS, each_of_the_matrix
 from tests.deploy.chart import CHART, Manifest, helm, refusal, rendered
 from tests.deploy.foreign_schemas import FOREIGN
+from tests.deploy.kubernetes_schemas import check
 
 
 @each_of_the_matrix
@@ -30,7 +30,7 @@ def test_every_manifest_is_valid_on_every_kubernetes_that_the_chart_is_for(
     for version in VERSIONS:
         for manifest in manifests:
             for part in _of_kubernetes(manifest):
-                kubernetes_validate.validate(part, version, strict=True)
+                check(part, version)
 
 
 def test_what_others_define_has_no_key_that_they_do_not_know() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import kubernetes_validate
 import pytest
 
 from tests.deploy.cases import READ_ONLY, VERSIONS, WARM
 from tests.deploy.chart import Manifest, helm, refusal, rendered
+from tests.deploy.kubernetes_schemas import check
 
 
 @pytest.mark.parametrize("readies", [WARM, READ_ONLY], ids=["warm-up", "read-only cache"])
@@ -81,7 +81,7 @@ def test_models_come_from_an_image_that_every_router_and_worker_mounts_and_nobod
         assert mount["mountPath"] == f"{release.environ(name)['SPLITSERVE_HOME']}/models"
     for version in VERSIONS[2:]:
         for manifest in release.manifests:
-            kubernetes_validate.validate(manifest, version, strict=True)
+            check(manifest, version)
 
 
 def test_an_image_of_models_is_refused_where_no_pod_could_mount_it_and_beside_a_claim() -> None:

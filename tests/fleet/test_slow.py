@@ -156,6 +156,7 @@ def late_answers(fleet: Fleet, pulses: Pulses, over_ms: float) -> Iterator[dict[
     raise AssertionError(f"{num_late} of {MOST_ASKED} answers took longer than {over_ms:.0f} ms")
 
 
+@pytest.mark.minutes
 def test_a_planted_slow_worker_is_named(double_fleet: Fleet) -> None:
     others, began_s = [name for name in WORKERS if name != PLANTED], time.monotonic()
     for _ in others:  # commands before the first request take longer than the last one

@@ -28,6 +28,7 @@ SMALL_SPLITS = DecodeTiles(
 )
 CONTEXTS = [4, 31, 33, 34, 35, 70, 128, 150]
 """Around the ends of splits, and beyond what splits of one length cover."""
+FEW_CONTEXTS = [4, 33, 70, 150]
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +107,8 @@ def test_rows_see_what_is_before_them_and_themselves_through_any_window(
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kv_dtype", [torch.int8, torch.float8_e4m3fn])
 def test_a_quantized_pool_is_read_with_its_scales(kv_dtype: torch.dtype, place: Place) -> None:
-    queries = drafts(CONTEXTS, 4, place[0])
-    query = random(len(CONTEXTS) * 4, 4, 24, dtype=place[1]).to(place[0])
+    queries = drafts(FEW_CONTEXTS, 4, place[0])
+    query = random(len(FEW_CONTEXTS) * 4, 4, 24, dtype=place[1]).to(place[0])
     layer = pool(queries, 2, 24, kv_dtype)
     for window in (None, 21):
         ours = triton_kernels().paged_attention(query, layer, queries, 0.3, window)

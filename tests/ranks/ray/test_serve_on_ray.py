@@ -52,6 +52,7 @@ def test_a_replica_of_two_ranks_on_a_ray_of_its_own_answers_and_so_does_a_spare_
     assert folders_of_rays() <= before
 
 
+@pytest.mark.minutes
 def test_a_replica_whose_node_is_lost_comes_back_with_a_rank_on_each_of_two_others(
     tmp_path: Path, raylets: Any, session: RaySession
 ) -> None:

@@ -1,4 +1,5 @@
-"""Every verb of an operator, of a fleet on Ray; and a pool of it that grows and shrinks."""
+"""Every verb of an operator, of a fleet on Ray; and a pool of it that grows and shrinks. Those of a
+fleet of local processes: tests/fleet/test_verbs.py."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from tests.fleet.reference import Reference
 from tests.fleet.support import Fleet, running_fleet
 from tests.fleet.test_scale import scaled_up_and_down
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.minutes, pytest.mark.timeout(400)]
 ON_RAY = ("--launcher", "ray", "--device", "cpu", "--dtype", "float32", *ENGINE)
 
 
@@ -65,13 +66,11 @@ def test_nothing_of_a_fleet_on_ray_is_missing_in_its_bundle(ground: Ground) -> N
     check_bundle(ground)
 
 
-@pytest.mark.minutes
 async def test_prefill_from_one_to_two_and_back_under_load_on_ray_fails_no_request(
     fleet: Fleet,
 ) -> None:
     await scaled_up_and_down(fleet, Reference())
 
 
-@pytest.mark.minutes
 def test_a_worker_on_ray_gives_its_place_to_one_of_the_other_role(ground: Ground) -> None:
     check_flip(ground)

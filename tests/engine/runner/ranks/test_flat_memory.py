@@ -16,7 +16,7 @@ from tests.engine.runner.ranks.test_lost_ranks import LIMITS
 NUM_STEPS, NUM_WARM = 10_000, 2_000
 MOST_BYTES = 2 << 20
 """A thousand bytes a step would be eight of these."""
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.minutes, pytest.mark.timeout(400)]
 
 
 def own_bytes(process: psutil.Process) -> int:
