@@ -36,7 +36,7 @@ help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
 	@echo "make test-gpu   the tests of kernels and engines on a GPU, which all others do not see"
-	@echo "make test-more   all cases of what make test has some of: kernels of all GPUs, ten thousand lives, groups of all sizes"
+	@echo "make test-more   what would double make test: kernels of all GPUs, ten thousand lives, groups of all sizes, verbs on Ray"
 	@echo "make test-vllm  real vLLM servers behind the router; 15 minutes, and vLLM's own environment"
 	@echo "make test-cluster   releases of the chart on a cluster of processes, under load (as root); and checkov"
 	@echo "make test-images   the images, built twice and run under the chart's own security (as root)"
@@ -140,9 +140,11 @@ test: install redis-server $(PROMETHEUS) $(HELM) $(ENVOY) $(JSON_SCHEMA_SUITE) $
 test-gpu: install
 	$(BIN)/python -m pytest -m gpu
 
-# The cases that would take a third of `make test` again; each of these tests has some of its own there.
-MORE := tests/kernels tests/engine tests/decode_worker
-test-more: install
+# What is marked `minutes` in these folders: most of it other cases of what `make test` has.
+MORE := tests/kernels tests/engine tests/decode_worker tests/cli tests/fleet tests/ranks tests/deploy/test_planner_rights.py
+test-more: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
+test-more: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
+test-more: install redis-server $(HELM) $(ROUTER_VENV)/.installed
 	$(PYTEST) -m minutes $(MORE)
 
 test-cluster: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)

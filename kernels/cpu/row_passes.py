@@ -172,7 +172,7 @@ def _winner(
         found += gumbel_noise(torch.from_numpy(token_ids[places]), key).numpy()
         return found
 
-    with np.errstate(invalid="ignore"):  # a banned token whose bound is none: no number, no place
+    with np.errstate(invalid="ignore"):  # a banned token without a bound: then all have theirs
         bounds = depths - _least_logs(token_ids.astype(np.uint32), int(key))
     [likely] = scores(np.array([bounds.argmax()]))
     places = np.flatnonzero(bounds >= np.float32(likely - _BOUND_MARGIN))

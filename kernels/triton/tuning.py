@@ -65,7 +65,7 @@ def _decode(chunk: int, programs: int) -> DecodeTiles:
 # are under way per program: 71 KiB of shared memory, three programs to a processor. Little's law
 # asks for about 20 KiB under way per processor (3.35 TB/s, 0.7 us, 132 processors). Pools of one
 # byte need registers for their conversion, hence fewer tokens and programs. How many programs are
-# resident is asked of the compiler: tests/kernels/triton/test_compiles.py.
+# resident is asked of the compiler: tests/kernels/triton/test_compiles.py, `make test-more`.
 _DECODE: dict[tuple[int, int], DecodeTiles] = {
     (64, 1): _decode(64, programs=4),
     (64, 2): _decode(128, programs=3),

@@ -218,13 +218,13 @@ def _naming(request: RoutedRequest, item: FleetMember) -> tuple[str, int]:
 
 def _why_none(request: RoutedRequest) -> str:
     role, keeper = request.answering, request.keeper
-    if request.adapter is not None:
-        return f"no {role} worker that takes new work has the adapter {request.adapter.name}"
     if request.sampling.is_drawn and keeper is not None and keeper.is_behind:
         return (
             f"no {role} worker that takes new work would draw again what this answer's client has "
-            "and its record lacks: send the request anew"
+            "and its record lacks: try again later, or send the request anew"
         )
+    if request.adapter is not None:
+        return f"no {role} worker that takes new work has the adapter {request.adapter.name}"
     return f"no {role} worker takes new work"
 
 

@@ -58,6 +58,7 @@ from tests.kernels.ranks import ThreadRank, run_ranks
 MAX_SEQS, MAX_CONTEXT, BLOCK, NUM_BLOCKS = 19, 256, 16, 400
 MAX_TOKENS = 512
 NUM_STEPS = 80
+OWN_COUNTS = (1, 16, MAX_SEQS)
 SHAPES = DraftShapes(
     max_num_seqs=MAX_SEQS, max_batch_tokens=MAX_TOKENS, max_context_tokens=MAX_CONTEXT
 )
@@ -116,6 +117,13 @@ class Steps:
 
     def __init__(self, seed: int, homes: BlockHomes) -> None:
         self.chance, self.homes = random.Random(seed), homes
+
+    def count(self, index: int, most: int) -> int:
+        """Sequences of the step of that index: those first of which Triton's kernels have versions
+        of their own, then any number."""
+        if index < len(OWN_COUNTS):
+            return min(OWN_COUNTS[index], most)
+        return self.chance.randint(1, most)
 
     def batch(self, num_decodes: int, num_prompts: int) -> RaggedBatch:
         chunks = [self._chunk(at, 1) for at in range(num_decodes)]
@@ -190,8 +198,8 @@ class WaitingRunner:
 
 def serve(runner: ModelRunner, steps: Steps, max_seqs: int, num_steps: int) -> None:
     """Prompts alone, decodes launched, or sampled once they are there, and not, both together."""
-    for _ in range(num_steps):
-        kind, count = steps.chance.randrange(4), steps.chance.randint(1, max_seqs)
+    for index in range(num_steps):
+        kind, count = index % 4, steps.count(index // 4, max_seqs)
         if kind == 0 and isinstance(runner, LaunchingRunner):
             runner.launch(steps.batch(count, 0), steps.rows(count), [None] * count)
         elif kind == 0:
@@ -268,7 +276,7 @@ def limits_of(homes: BlockHomes, scratch_blocks: tuple[int, ...]) -> WarmUpLimit
 def verify(runner: ModelRunner, steps: Steps, *, has_adapters: bool) -> None:
     """Steps with drafts, whose tokens are all drawn; every other one with adapters, if any."""
     for index in range(NUM_STEPS // 4):
-        num_seqs = steps.chance.randint(1, MAX_SEQS)
+        num_seqs = steps.count(index // 2, MAX_SEQS)
         batch = steps.drafted(num_seqs, SHAPES.max_draft_tokens(num_seqs))
         if has_adapters and index % 2:
             batch = replace(batch, adapters=torch.ones_like(batch.token_ids, dtype=torch.int32))

@@ -30,9 +30,9 @@ from tests.engine.runner.ranks.groups import (
 )
 from tests.fleet.reference import NUM_NEW_TOKENS, Reference
 
-NUM_AT_ONCE = {2: 4, 3: 8}
+ASKED = {2: (0, 1, 2, 3), 3: (0, 3, 4, 7, 10, 15)}
 NUM_ALONE = {2: 1, 3: 3}
-"""By the number of ranks. Of two a fleet asks for more (tests/fleet/test_rank_groups.py)."""
+"""Prompts by the number of ranks. A fleet of two is asked more: tests/fleet/test_rank_groups.py."""
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -47,8 +47,9 @@ def test_greedy_tokens_of_smollm2_are_those_of_transformers(
 ) -> None:
     """All at once, and one by one over what is cached by then; of prompts that are computed one by
     one every pair of groups is asked. Those of one rank are compared wherever an engine is."""
-    reference, num_at_once = Reference(), NUM_AT_ONCE[num_ranks]
-    prompts, expected = reference.prompts[:num_at_once], reference.answers[:num_at_once]
+    reference = Reference()
+    prompts = [reference.prompts[index] for index in ASKED[num_ranks]]
+    expected = [reference.answers[index] for index in ASKED[num_ranks]]
     spec = spec_of(smollm2, num_ranks, max_context_tokens=640, prefix_cache=True)
     spawner = SeenSpawner()
     with running(spec, spawner) as replica:
