@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from router.tools.told_otherwise import Message
+from router.tools.told_otherwise import SentMessage
 
 
-def content_apart(messages: Sequence[Message]) -> list[Message]:
+def content_apart(messages: Sequence[SentMessage]) -> list[SentMessage]:
     """What is said beside calls has a turn of its own before them."""
-    told: list[Message] = []
+    told: list[SentMessage] = []
     for message in messages:
         if message.get("tool_calls") and _says_something(message.get("content")):
             told.append({key: value for key, value in message.items() if key != "tool_calls"})
@@ -27,7 +27,7 @@ def content_apart(messages: Sequence[Message]) -> list[Message]:
     return told
 
 
-def calls_alone(messages: Sequence[Message]) -> list[Message]:
+def calls_alone(messages: Sequence[SentMessage]) -> list[SentMessage]:
     """What is said beside calls is left out."""
     return [
         {**message, "content": ""} if message.get("tool_calls") else message for message in messages

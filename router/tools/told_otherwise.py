@@ -7,15 +7,15 @@ from typing import Any
 
 from router.text.tokenizer import ChatTemplate
 
-Message = Mapping[str, Any]
-Tell = Callable[[Sequence[Message]], Sequence[Message]]
+SentMessage = Mapping[str, Any]
+Retelling = Callable[[Sequence[SentMessage]], Sequence[SentMessage]]
 """The same chat as the template takes it; what it is given stays as it is."""
 
 
 class ToldOtherwise:
     """A ChatTemplate around one that does not take every chat, or leaves out some of it."""
 
-    def __init__(self, template: ChatTemplate, tell: Tell) -> None:
+    def __init__(self, template: ChatTemplate, tell: Retelling) -> None:
         self._template = template
         self._tell = tell
         self.takes = template.takes
@@ -26,7 +26,7 @@ class ToldOtherwise:
 
     def render(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[SentMessage],
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
