@@ -100,7 +100,7 @@ def release(tmp_path: Path) -> Iterator[GpuRelease]:
 
 
 MORE = pytest.mark.minutes
-"""`make test-cluster` has these: each waits for several commands."""
+"""`make test-more` has these: each waits for several commands."""
 
 
 @pytest.mark.parametrize("words", [("--dry-run",), pytest.param(("--yes",), marks=MORE)])

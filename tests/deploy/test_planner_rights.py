@@ -48,7 +48,7 @@ RIGHTS = [
 ]
 """What is done without it, and how that ends: what may not be looked at refuses nothing."""
 HERE = [RIGHTS[0], RIGHTS[2]]
-"""One that refuses and one that does not; `make test-cluster` has the others."""
+"""One that refuses and one that does not; `make test-more` has the others."""
 
 
 class Planner:
