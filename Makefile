@@ -36,7 +36,7 @@ help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
 	@echo "make test-gpu   the tests of kernels and engines on a GPU, which all others do not see"
-	@echo "make test-more   what would double make test: kernels of all GPUs, ten thousand lives, groups of all sizes, verbs on Ray"
+	@echo "make test-more   what make test has no time for: kernels of all GPUs, ten thousand lives, groups of all sizes, verbs on Ray"
 	@echo "make test-vllm  real vLLM servers behind the router; 15 minutes, and vLLM's own environment"
 	@echo "make test-cluster   releases of the chart on a cluster of processes, under load (as root); and checkov"
 	@echo "make test-images   the images, built twice and run under the chart's own security (as root)"
